@@ -1,0 +1,33 @@
+"""fastcmdp: constrained Markov decision processes, solved by policy gradients at the speed of C."""
+
+from __future__ import annotations
+
+from fastcmdp import envs
+from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.exact import evaluate, occupancy, optimum
+from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.results import Result
+from fastcmdp.solve import load_run, resume, solve
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ALGORITHMS",
+    "CMDP",
+    "PDANPG",
+    "InfeasibleError",
+    "LogLinear",
+    "ModelError",
+    "Result",
+    "SettingError",
+    "TabularSoftmax",
+    "envs",
+    "evaluate",
+    "load_run",
+    "occupancy",
+    "optimum",
+    "resume",
+    "solve",
+]

@@ -1,0 +1,32 @@
+"""The algorithms: one file each, and the one list of them."""
+
+from __future__ import annotations
+
+import difflib
+
+from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.errors import SettingError
+
+ALGORITHMS = {algorithm.name: algorithm for algorithm in (PDANPG,)}
+
+__all__ = ["ALGORITHMS", "PDANPG", "algorithm"]
+
+
+def algorithm(name: str) -> type[PDANPG]:
+    """Class of settings of the algorithm with this command-line name.
+
+    Raises
+    ------
+    SettingError
+        No such algorithm; the message lists them and names the nearest.
+
+    Examples
+    --------
+    >>> algorithm("pd-anpg")(outer=10).outer
+    10
+    """
+    if name not in ALGORITHMS:
+        near = difflib.get_close_matches(name, ALGORITHMS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise SettingError(f"algorithm {name!r} is unknown{hint} Known: {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name]

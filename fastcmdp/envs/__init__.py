@@ -1,0 +1,26 @@
+"""Problems to solve: generators with an active constraint by default, and Gymnasium environments as models.
+
+Gymnasium itself is imported when `from_gymnasium` is given an id, never before.
+"""
+
+from __future__ import annotations
+
+from fastcmdp.envs.chains import inventory, queue, river_swim
+from fastcmdp.envs.garnets import garnet
+from fastcmdp.envs.grids import grid_world, resource_gathering
+from fastcmdp.envs.gym import from_gymnasium
+from fastcmdp.envs.limits import halfway_limit
+from fastcmdp.envs.spec import GENERATORS, from_spec
+
+__all__ = [
+    "GENERATORS",
+    "from_gymnasium",
+    "from_spec",
+    "garnet",
+    "grid_world",
+    "halfway_limit",
+    "inventory",
+    "queue",
+    "resource_gathering",
+    "river_swim",
+]

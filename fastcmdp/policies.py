@@ -1,0 +1,163 @@
+"""Policy classes: softmax over logits that are one parameter a choice, or linear in features.
+
+A policy object holds only what the user chose. ``bind`` checks it against a model and returns what the kernels
+read, with the constants of the class (Assumption 2 of the paper).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import ModelError
+from fastcmdp.kernels import policies as kinds
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BoundPolicy:
+    """A policy class checked against a model.
+
+    Attributes
+    ----------
+    data : NamedTuple
+        What the kernels read.
+    n_parameters : int
+        Length d of theta.
+    score_bound : float
+        G^2 of Assumption 2: no score has a larger squared Euclidean norm.
+    support : int
+        Largest number of nonzeros of one score; 0 where scores are dense.
+    """
+
+    data: Any
+    n_parameters: int
+    score_bound: float
+    support: int
+
+
+def _widest_row(cmdp: CMDP) -> int:
+    return int(np.diff(cmdp.state_to_choice).max())
+
+
+@dataclass(frozen=True)
+class TabularSoftmax:
+    """Softmax with one parameter a choice: pi(a|s) proportional to exp(theta[q]), q the choice (s, a).
+
+    theta has shape (n_choices,). G^2 = 2 and B = 1/2 for the score and its Lipschitz constant.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> cmdp = fc.envs.river_swim()
+    >>> fc.TabularSoftmax().bind(cmdp).n_parameters == cmdp.n_choices
+    True
+    """
+
+    def fingerprint(self) -> str:
+        """A text that differs between policy classes."""
+        return "tabular-softmax"
+
+    def bind(self, cmdp: CMDP) -> BoundPolicy:
+        """Check the policy against a model; return what the kernels read."""
+        return BoundPolicy(kinds.Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, _widest_row(cmdp))
+
+
+class LogLinear:
+    """Softmax with logits linear in features: pi(a|s) proportional to exp(phi(s, a) . theta).
+
+    Parameters
+    ----------
+    features : array_like or scipy.sparse array, shape (n_choices, d)
+        Row q holds phi of choice q. Sparse features stay sparse, and an update then costs the nonzeros.
+
+    Raises
+    ------
+    ModelError
+        Not two-dimensional, no column, or an entry that is not finite; when bound, a number of rows other
+        than the model's number of choices.
+
+    Examples
+    --------
+    >>> import numpy as np, fastcmdp as fc
+    >>> cmdp = fc.envs.river_swim()
+    >>> policy = fc.LogLinear(np.eye(cmdp.n_choices))    # the same as TabularSoftmax
+    >>> policy.n_parameters == cmdp.n_choices
+    True
+    """
+
+    def __init__(self, features: Any) -> None:
+        phi: Any = features.tocsr() if sp.issparse(features) else np.array(features, np.float64, order="C")
+        if phi.ndim != 2 or phi.shape[1] == 0:
+            raise ModelError(
+                f"features have shape {phi.shape}; give one row a choice: (n_choices, d), d >= 1"
+            )
+        if sp.issparse(phi):
+            phi = phi.astype(np.float64, copy=True)
+            phi.sum_duplicates()
+            phi.eliminate_zeros()
+        values = phi.data if sp.issparse(phi) else phi
+        if not np.isfinite(values).all():
+            rows = np.flatnonzero(~np.isfinite(_row_squares(phi)))
+            raise ModelError(f"features of choice {rows[0]} are not finite; replace NaN and infinities")
+        self._features = phi
+
+    @property
+    def n_parameters(self) -> int:
+        """Length d of theta."""
+        return int(self._features.shape[1])
+
+    def __repr__(self) -> str:
+        kind = "sparse" if sp.issparse(self._features) else "dense"
+        return f"LogLinear({kind} features of shape {self._features.shape})"
+
+    def bind(self, cmdp: CMDP) -> BoundPolicy:
+        """Check the features against a model; return what the kernels read.
+
+        G^2 is exact: the largest squared distance between the features of two choices of one state, which a
+        score reaches where the other choice has all the probability (1 where no state has two choices).
+        """
+        phi = self._features
+        if phi.shape[0] != cmdp.n_choices:
+            raise ModelError(
+                f"features have {phi.shape[0]} rows, the model has {cmdp.n_choices} choices: give one row a choice, "
+                "in the order of state_to_choice"
+            )
+        bound = 0.0
+        for apart in range(1, _widest_row(cmdp)):
+            q = np.flatnonzero(cmdp.choice_state[:-apart] == cmdp.choice_state[apart:])
+            difference = phi[q + apart] - phi[q]
+            bound = max(bound, float(_row_squares(difference).max(initial=0.0)))
+        if sp.issparse(phi):
+            support = int(np.add.reduceat(np.diff(phi.indptr), cmdp.state_to_choice[:-1]).max())
+            data: Any = kinds.SparseFeatures(
+                phi.indptr.astype(np.int64), phi.indices.astype(np.int32), np.ascontiguousarray(phi.data)
+            )
+        else:
+            support = 0
+            data = kinds.DenseFeatures(phi)
+        return BoundPolicy(data, self.n_parameters, bound or 1.0, max(support, 1) if sp.issparse(phi) else 0)
+
+    def fingerprint(self) -> str:
+        """A text that differs between features."""
+        phi = sp.csr_array(self._features)
+        digest = hashlib.sha256(repr(phi.shape).encode())
+        for array in (phi.indptr.astype(np.int64), phi.indices.astype(np.int64), phi.data):
+            digest.update(array.tobytes())
+        return f"log-linear {digest.hexdigest()}"
+
+
+def _row_squares(rows: Any) -> Float:
+    if sp.issparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+
+
+Policy = TabularSoftmax | LogLinear

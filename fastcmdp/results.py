@@ -1,0 +1,458 @@
+"""What a run leaves: its trace, its averages over outer steps, its policies, its file.
+
+Averages over outer steps are what guarantees are about: the value of the *mixture* (draw k uniformly once, then
+follow pi_k) is the mean of J(pi_k). Two measurements of it stand side by side:
+
+- ``exact``: the policies at the trace points evaluated exactly, joined by the trapezoidal rule;
+- ``estimate``: the mean over *all* outer steps of the H occupancy rollouts, which are unbiased estimates of
+  J(pi_k) that the run draws anyway. It needs no model and is the only one where the model is too large.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.exact import Optimum, occupancy
+from fastcmdp.policies import Policy
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+
+FORMAT = 1  # of saved runs
+LAST_QUARTER = 0.25
+
+
+@dataclass
+class Trace:
+    """The record of a run at outer steps 0 = outer[0] < ... < outer[n] = K, of which ``done`` are written.
+
+    Attributes
+    ----------
+    outer : int64[n+1]
+    samples : int64[R, n+1]
+        Transitions drawn so far, the pilot's included.
+    reward, constraints, duals : float64[R, n+1], float64[R, n+1, m] twice
+        Exact values of the policy at that step and its multipliers, in the user's units; NaN where the model
+        is too large to evaluate, or the replicate has failed.
+    sums : float64[R, n+1, 1+2m]
+        Sums over all outer steps so far of the estimates of J_r and J_c and of the multipliers, kernel units.
+    occupancy : float64[2, R, C]
+        Weighted occupancies at the trace points of the whole run and of its last quarter.
+    seconds : float
+        Time spent in kernels.
+    done : int
+    exact : bool
+    """
+
+    outer: Int
+    samples: Int
+    reward: Float
+    constraints: Float
+    duals: Float
+    sums: Float
+    occupancy: Float
+    seconds: float = 0.0
+    done: int = 0
+    exact: bool = True
+
+    def record(self, state: Any, prob: Float, cmdp: CMDP) -> None:
+        """Write the next point from the state of a run that stands there; ``prob`` are its policies."""
+        i, n_outer = self.done, self.outer[-1]
+        self.samples[:, i] = 0 if i == 0 else state.samples
+        self.sums[:, i] = state.sums
+        self.duals[:, i] = cmdp.to_user_duals(state.dual)
+        neighbours = self.outer[max(i - 1, 0)], self.outer[i], self.outer[min(i + 1, len(self.outer) - 1)]
+        weight = (neighbours[2] - neighbours[0]) / 2
+        late = self.outer[i] >= n_outer * (1 - LAST_QUARTER)
+        for r in np.flatnonzero(state.failed < 0) if self.exact else ():
+            nu = occupancy(cmdp, prob[r])
+            values = cmdp.to_user_values(nu @ cmdp.signals / (1.0 - cmdp.gamma))
+            self.reward[r, i], self.constraints[r, i] = values[0], values[1:]
+            self.occupancy[0, r] += weight * nu
+            self.occupancy[1, r] += weight * late * nu
+        self.done += 1
+
+
+def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bool) -> Trace:
+    """An empty trace of up to ``windows`` windows of equal length."""
+    outer = np.unique(np.round(np.linspace(0, n_outer, windows + 1)).astype(np.int64))
+    n, m = len(outer), cmdp.n_constraints
+    return Trace(
+        outer=outer,
+        samples=np.zeros((replicates, n), np.int64),
+        reward=np.full((replicates, n), np.nan),
+        constraints=np.full((replicates, n, m), np.nan),
+        duals=np.full((replicates, n, m), np.nan),
+        sums=np.full((replicates, n, 1 + 2 * m), np.nan),
+        occupancy=np.zeros((2, replicates, cmdp.n_choices if exact else 0)),
+        exact=exact,
+    )
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Means over a stretch of outer steps, one row a replicate, in the user's units.
+
+    Attributes
+    ----------
+    reward, constraints, duals : float64[R], float64[R, m] twice
+        Means of J_r, of the constraint values, and of the multipliers.
+    gap : float64[R]
+        J_r* minus the mean of J_r; may be negative; NaN without an optimum.
+    violation : float64[R, m]
+        By how much the mean misses the limit, or 0: the positive part is taken after the mean.
+    source : "exact" or "estimate"
+    """
+
+    reward: Float
+    constraints: Float
+    duals: Float
+    gap: Float
+    violation: Float
+    source: str
+
+
+def interval(values: Float) -> dict[str, float | None]:
+    """Mean over replicates and its 95 % interval by Student's t; the ends equal the mean for one replicate."""
+    x = values[np.isfinite(values)]
+    if x.size == 0:
+        return {"mean": None, "low": None, "high": None}
+    mean = float(x.mean())
+    half = float(stdtrit(x.size - 1, 0.975) * x.std(ddof=1) / np.sqrt(x.size)) if x.size > 1 else 0.0
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+@dataclass
+class Result:
+    """A run, finished or not, and all that can be said of it; in the user's units throughout.
+
+    Attributes
+    ----------
+    algorithm, policy_class, seed
+        As given to ``solve``.
+    run
+        The state and what moves it on; for ``resume``.
+    trace : Trace
+    """
+
+    algorithm: Any
+    policy_class: Policy
+    seed: int
+    run: Any
+    trace: Trace
+
+    @property
+    def cmdp(self) -> CMDP:
+        """The model."""
+        model: CMDP = self.run.problem.cmdp
+        return model
+
+    @property
+    def optimum(self) -> Optimum | None:
+        """The exact optimum, or None where it was not computed."""
+        best: Optimum | None = self.run.problem.optimum
+        return best
+
+    @property
+    def finished(self) -> bool:
+        """Whether all outer steps are done (or every replicate has failed)."""
+        return self.trace.done == len(self.trace.outer)
+
+    @property
+    def failed(self) -> Int:
+        """Outer step at which a number of the replicate ceased to be finite, or -1."""
+        return np.array(self.run.state.failed)
+
+    @property
+    def samples(self) -> Int:
+        """Transitions drawn, int64[R], the pilot's included."""
+        return np.array(self.run.state.samples)
+
+    @property
+    def theta(self) -> Float:
+        """Parameters of the last iterate, float64[R, d]."""
+        return np.array(self.run.state.theta)
+
+    @property
+    def duals(self) -> Float:
+        """Means of the multipliers over the last quarter of the outer steps, float64[R, m]."""
+        return self.last_quarter.duals
+
+    @property
+    def gap(self) -> Float:
+        """J_r* minus J_r of the mixture over all outer steps, float64[R]."""
+        return self.mixture.gap
+
+    @property
+    def violation(self) -> Float:
+        """Constraint violation of the mixture over all outer steps, float64[R, m]."""
+        return self.mixture.violation
+
+    @property
+    def mixture(self) -> Averages:
+        """Averages over all outer steps: what the guarantee is about."""
+        return self.averages()
+
+    @property
+    def last_quarter(self) -> Averages:
+        """Averages over the last quarter of the outer steps made."""
+        return self.averages(LAST_QUARTER)
+
+    def averages(self, last: float = 1.0, source: Literal["exact", "estimate"] | None = None) -> Averages:
+        """Averages over the last fraction ``last`` of the outer steps made.
+
+        ``source``: exact values at the trace points, or estimates from all outer steps; default: exact where
+        the trace is.
+        """
+        trace, cmdp, m = self.trace, self.cmdp, self.cmdp.n_constraints
+        source = source or ("exact" if trace.exact else "estimate")
+        outer = trace.outer[: trace.done]
+        made = int(outer[-1]) if trace.done else 0
+        begin = int(np.searchsorted(outer, made * (1.0 - last)))
+        begin = max(min(begin, trace.done - 2), 0)
+        steps = max(made - int(outer[begin]), 1) if trace.done else 1
+        if trace.done < 2:
+            sums = np.full((trace.samples.shape[0], 1 + 2 * m), np.nan)
+        else:
+            sums = (trace.sums[:, trace.done - 1] - trace.sums[:, begin]) / steps
+        if source == "exact" and trace.done >= 2:
+            part = slice(begin, trace.done)
+            values = np.concatenate([trace.reward[:, part, None], trace.constraints[:, part]], axis=2)
+            width = np.diff(outer[part])[:, None]
+            values = ((values[:, 1:] + values[:, :-1]) / 2 * width).sum(axis=1) / steps
+        else:
+            values = cmdp.to_user_values(sums[:, : 1 + m])
+        return self._averages(values, cmdp.to_user_duals(sums[:, 1 + m :]), source)
+
+    def _averages(self, values: Float, duals: Float, source: str) -> Averages:
+        best = np.nan if self.optimum is None else self.optimum.reward
+        violation = np.maximum(-self.cmdp.slack(values), 0.0)
+        return Averages(values[:, 0], values[:, 1:], duals, best - values[:, 0], violation, source)
+
+    @property
+    def last(self) -> Averages:
+        """The last iterate alone, exactly evaluated."""
+        return self._at(np.full(self.samples.shape, max(self.trace.done - 1, 0)))
+
+    @property
+    def best_feasible(self) -> Averages:
+        """Of the policies at the trace points that meet the limits, the one with the largest J_r; NaN if none."""
+        values = np.concatenate([self.trace.reward[:, :, None], self.trace.constraints], axis=2)
+        feasible = (self.cmdp.slack(values) >= 0).all(axis=2) & np.isfinite(self.trace.reward)
+        averages = self._at(np.where(feasible, self.trace.reward, -np.inf).argmax(axis=1))
+        for field in (
+            averages.reward,
+            averages.constraints,
+            averages.duals,
+            averages.gap,
+            averages.violation,
+        ):
+            field[~feasible.any(axis=1)] = np.nan
+        return averages
+
+    def _at(self, points: Int) -> Averages:
+        rows = np.arange(len(points))
+        values = np.concatenate(
+            [self.trace.reward[rows, points, None], self.trace.constraints[rows, points]], axis=1
+        )
+        return self._averages(values, self.trace.duals[rows, points], "exact")
+
+    def policy(
+        self, kind: Literal["mixture", "last_quarter", "last"] = "mixture", replicate: int = 0
+    ) -> Float:
+        """Action probabilities of the choices, float64[C].
+
+        "mixture": the stationary policy with the occupancy of the mixture over all trace points, hence its
+        value; "last_quarter": the same over the last quarter; "last": the last iterate. States never visited
+        keep the last iterate's probabilities.
+        """
+        if kind not in ("mixture", "last_quarter", "last"):
+            raise SettingError(f"kind = {kind!r}: 'mixture', 'last_quarter' or 'last'")
+        if not 0 <= replicate < self.samples.size:
+            raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
+        last: Float = np.array(self.run.prob[replicate])
+        if kind == "last":
+            return last
+        if not self.trace.exact:
+            raise SettingError(
+                f"kind = {kind!r} needs exact evaluation, which this run did without: ask for 'last'"
+            )
+        nu = self.trace.occupancy[int(kind == "last_quarter"), replicate]
+        total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
+        return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as one entry of ``algorithms`` in the command line's JSON."""
+        all_steps, late = self.mixture, self.last_quarter
+        seconds = self.trace.seconds
+        total = int(self.samples.sum())
+
+        def worst(averages: Averages) -> dict[str, float | None]:
+            return interval(averages.violation.max(axis=1, initial=0.0))
+
+        def means(rows: Float) -> list[float | None]:
+            return [interval(column)["mean"] for column in rows.T]
+
+        return {
+            "name": self.algorithm.name,
+            "samples": total,
+            "replicates": int(self.samples.size),
+            "finished": self.finished,
+            "failed": int((self.failed >= 0).sum()),
+            "reward": interval(all_steps.reward),
+            "constraints": means(all_steps.constraints),
+            "gap": interval(all_steps.gap),
+            "violation": worst(all_steps),
+            "last_quarter": {
+                "reward": interval(late.reward),
+                "constraints": means(late.constraints),
+                "gap": interval(late.gap),
+                "violation": worst(late),
+            },
+            "duals": means(late.duals),
+            "source": all_steps.source,
+            "seconds": seconds,
+            "transitions_per_second": total / seconds if seconds > 0 else None,
+        }
+
+    def summary(self) -> str:
+        """The run in a few lines, beside the exact optimum."""
+        cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
+        state = "finished" if self.finished else f"at outer step {int(self.trace.outer[self.trace.done - 1])}"
+        total, seconds = int(self.samples.sum()), self.trace.seconds
+        lines = [
+            f"{self.algorithm.name} on {cmdp!r}",
+            f"{self.samples.size} replicates {state}, {total:.3g} transitions in {seconds:.1f} s",
+            f"{'':24}{'learned (last quarter)':>24}{'mixture of all':>18}{'optimum':>14}{'limit':>14}",
+        ]
+        mixture = self.mixture
+
+        def row(name: str, learned: Float, mixed: Float, exact: float | None, limit: str) -> str:
+            shown = [f"{interval(x)['mean']:.6g}" if np.isfinite(x).any() else "-" for x in (learned, mixed)]
+            known = "-" if exact is None else f"{exact:.6g}"
+            return f"{name:24}{shown[0]:>24}{shown[1]:>18}{known:>14}{limit:>14}"
+
+        lines.append(
+            row(cmdp.names[0], late.reward, mixture.reward, None if best is None else best.reward, "")
+        )
+        for i, name in enumerate(cmdp.names[1:]):
+            known = None if best is None else float(best.constraints[i])
+            limit = f"{cmdp.sense[i]} {cmdp.limits[i]:.6g}"
+            lines.append(row(name, late.constraints[:, i], mixture.constraints[:, i], known, limit))
+        for i, name in enumerate(cmdp.names[1:]):
+            known = None if best is None else float(best.duals[i])
+            lines.append(row(f"multiplier of {name}", late.duals[:, i], mixture.duals[:, i], known, ""))
+        if best is not None:
+            lines.append(row("gap", late.gap, mixture.gap, None, ""))
+        if cmdp.n_constraints:
+            worst = [a.violation.max(axis=1) for a in (late, mixture)]
+            lines.append(row("violation", worst[0], worst[1], None, ""))
+        if (self.failed >= 0).any():
+            lines.append(f"failed replicates: {np.flatnonzero(self.failed >= 0).tolist()}")
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        """Write the run to a .npz file, through a temporary name, so that no file is ever torn.
+
+        ``load_run`` reads it. The model and features are not in it, only their fingerprints.
+        """
+        target = Path(path)
+        head = {
+            "format": FORMAT,
+            "algorithm": self.algorithm.name,
+            "settings": asdict(self.algorithm),
+            "seed": self.seed,
+            "policy": self.policy_class.fingerprint(),
+            "model": self.cmdp.fingerprint(),
+            "seconds": self.trace.seconds,
+            "done": self.trace.done,
+            "exact": self.trace.exact,
+        }
+        arrays = {f"state_{k}": v for k, v in self.run.state._asdict().items()}
+        arrays |= {f"trace_{k}": getattr(self.trace, k) for k in _TRACE_ARRAYS}
+        header = np.frombuffer(json.dumps(head, default=_plain).encode(), np.uint8)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent or ".")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, allow_pickle=False, header=header, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+_TRACE_ARRAYS = ("outer", "samples", "reward", "constraints", "duals", "sums", "occupancy")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a saved run.
+
+    Raises
+    ------
+    ModelError
+        Not a file of ``Result.save``, or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        head = json.loads(arrays.pop("header").tobytes())
+        if head["format"] != FORMAT:
+            raise ModelError(
+                f"{path}: saved runs of format {head['format']} cannot be read, {FORMAT} is expected"
+            )
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path}: not a saved run, or damaged ({error})") from error
+    return head, arrays
+
+
+def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Put the saved arrays into a fresh result of the same settings, model and policy class.
+
+    Raises
+    ------
+    ModelError
+        The file belongs to another model or policy class, or arrays are missing or of another shape.
+    """
+    checks: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("model", result.cmdp.fingerprint),
+        ("policy", result.policy_class.fingerprint),
+    )
+    for what, fingerprint in checks:
+        if head.get(what) != fingerprint():
+            raise ModelError(
+                f"{path}: the run belongs to another {what}; give the {what} it was started with"
+            )
+    targets = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
+    targets |= {f"trace_{k}": getattr(result.trace, k) for k in _TRACE_ARRAYS}
+    for name, target in targets.items():
+        found = arrays.get(name)
+        if found is None or found.shape != target.shape or found.dtype != target.dtype:
+            what = "missing" if found is None else f"{found.dtype}{found.shape}"
+            raise ModelError(f"{path}: array {name} is {what}, {target.dtype}{target.shape} is expected")
+    for name, target in targets.items():
+        target[...] = arrays[name]
+    result.trace.seconds, result.trace.done = float(head["seconds"]), int(head["done"])
+    result.run.refresh()

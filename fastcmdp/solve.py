@@ -1,0 +1,284 @@
+"""The outer loop that all algorithms share: threads, trace, progress, checkpoints, Ctrl-C.
+
+An algorithm supplies a run: arrays with a leading replicate axis and one call that moves one replicate on by n
+outer steps. Everything here is about when to call it. Results do not depend on how the steps are cut into
+calls, nor on which thread makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastcmdp.algorithms import PDANPG
+from fastcmdp.algorithms import algorithm as algorithm_by_name
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.exact import Optimum, optimum
+from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.problem import Problem
+from fastcmdp.results import Result, new_trace, read_run, restore
+from fastcmdp.tables import build_tables
+
+EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
+_PIECE = 0.2  # seconds between two looks at the clock
+_CHECKPOINT = 30.0  # seconds between two saves
+
+
+class Progress(NamedTuple):
+    """What a progress callback is told."""
+
+    outer: int  # outer steps done by every replicate
+    total: int  # outer steps asked for
+    samples: int  # transitions drawn by all replicates
+    seconds: float  # spent running, evaluation and saving not counted
+    result: Result  # as it stands
+
+
+def solve(
+    cmdp: CMDP,
+    algorithm: PDANPG | None = None,
+    *,
+    policy: Policy | None = None,
+    seed: int = 0,
+    replicates: int = 1,
+    threads: int | None = None,
+    trace: int = 200,
+    optimum: Optimum | bool | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    checkpoint: str | Path | None = None,
+    piece: int | None = None,
+) -> Result:
+    """Run an algorithm on a model and set its result beside the exact optimum.
+
+    Parameters
+    ----------
+    cmdp : CMDP
+    algorithm : PDANPG or another settings object, default ``PDANPG()``
+    policy : TabularSoftmax or LogLinear, default TabularSoftmax()
+    seed : int
+        Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
+        interruptions.
+    replicates : int
+        Independent runs; replicate r is the same whatever their number.
+    threads : int, optional
+        Default: the processors at hand, at most one a replicate.
+    trace : int
+        Number of windows into which the run is cut for its record; at their ends policies are evaluated.
+    optimum : Optimum, bool or None
+        An optimum that you have; True: compute it; False: do without (no gap, no Slater value, trace from
+        estimates only). None: compute it for models of up to 20,000 choices.
+    progress : callable, optional
+        Called with a Progress a few times a second.
+    checkpoint : path, optional
+        The run is saved there every 30 s, at the end and at Ctrl-C; ``resume`` goes on from it.
+    piece : int, optional
+        Outer steps per kernel call; default: about 0.2 s worth.
+
+    Returns
+    -------
+    Result
+        Also after Ctrl-C: what there is, with ``finished`` False. ``resume(result)`` goes on.
+
+    Raises
+    ------
+    InfeasibleError
+        No policy meets the constraints (where the optimum is computed).
+    ModelError, SettingError
+        The policy does not fit the model, or a setting is out of range.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=200, inner=50), replicates=2)
+    >>> result.finished, result.gap.shape, result.violation.shape
+    (True, (2,), (2, 1))
+    """
+    algorithm = PDANPG() if algorithm is None else algorithm
+    for name, value in (("replicates", replicates), ("trace", trace)):
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise SettingError(f"seed = {seed!r}: a nonnegative integer")
+    result = start(
+        cmdp, algorithm, policy or TabularSoftmax(), int(seed), int(replicates), int(trace), optimum
+    )
+    return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def start(
+    cmdp: CMDP,
+    algorithm: PDANPG,
+    policy: Policy,
+    seed: int,
+    replicates: int,
+    windows: int,
+    known: Optimum | bool | None = None,
+) -> Result:
+    """Set up a run that has not moved; ``resume`` moves it."""
+    if not hasattr(algorithm, "run"):
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
+    if not hasattr(policy, "bind"):
+        raise SettingError(f"policy = {policy!r}: give TabularSoftmax() or LogLinear(features)")
+    bound = policy.bind(cmdp)
+    if known is None:
+        known = cmdp.n_choices <= EXACT_CHOICES
+    best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
+    run = algorithm.run(Problem(cmdp, build_tables(cmdp), bound, best), seed, replicates)
+    trace = new_trace(algorithm.outer, windows, replicates, cmdp, best is not None)
+    return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
+
+
+def resume(
+    result: Result,
+    *,
+    threads: int | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    checkpoint: str | Path | None = None,
+    piece: int | None = None,
+) -> Result:
+    """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``."""
+    if threads is not None and threads < 1:
+        raise SettingError(f"threads = {threads!r}: an integer of at least 1")
+    if piece is not None and piece < 1:
+        raise SettingError(f"piece = {piece!r}: an integer of at least 1")
+    _Loop(result, threads, progress, checkpoint, piece).run()
+    if (result.run.state.failed >= 0).any():
+        failed = np.flatnonzero(result.run.state.failed >= 0)
+        steps = result.run.state.failed[failed]
+        warnings.warn(
+            f"numbers ceased to be finite in replicates {failed.tolist()} at outer steps {steps.tolist()}; they "
+            "stopped there. Smaller learning rates help.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return result
+
+
+class _Loop:
+    """One call of ``resume``."""
+
+    def __init__(
+        self,
+        result: Result,
+        threads: int | None,
+        progress: Callable[[Progress], object] | None,
+        checkpoint: str | Path | None,
+        piece: int | None,
+    ) -> None:
+        self.result = result
+        self.replicates = result.run.state.outer.shape[0]
+        n = min(threads or len(os.sched_getaffinity(0)), self.replicates)
+        self.pool = ThreadPoolExecutor(n, thread_name_prefix="fastcmdp")
+        self.works: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(n):
+            self.works.put(result.run.work())
+        self.progress, self.checkpoint = progress, checkpoint
+        self.fixed_piece, self.piece = piece, piece or 1
+        self.saved = time.monotonic()
+
+    def run(self) -> None:
+        result = self.result
+        try:
+            while not result.finished:
+                if result.trace.done > 0:
+                    self._advance_to(int(result.trace.outer[result.trace.done]))
+                result.trace.record(result.run.state, result.run.prob, result.cmdp)
+                if self.checkpoint is not None and time.monotonic() - self.saved > _CHECKPOINT:
+                    self._save()
+        except KeyboardInterrupt:
+            if self.progress is None and self.checkpoint is None:
+                warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
+        finally:
+            self.pool.shutdown()
+        if self.checkpoint is not None:
+            self._save()
+
+    def _save(self) -> None:
+        assert self.checkpoint is not None
+        self.result.save(self.checkpoint)
+        self.saved = time.monotonic()
+
+    def _advance_to(self, target: int) -> None:
+        """Move every replicate to outer step ``target``, in rounds of about _PIECE seconds."""
+        state = self.result.run.state
+        while (left := np.where(state.failed >= 0, 0, target - state.outer)).any():
+            began = time.perf_counter()
+            tasks = [
+                self.pool.submit(self._piece, int(r), min(int(left[r]), self.piece))
+                for r in np.flatnonzero(left)
+            ]
+            try:
+                wait(tasks)
+            except KeyboardInterrupt:
+                wait(tasks)  # pieces are short; replicates then stand at whole outer steps
+                raise
+            for task in tasks:
+                task.result()
+            seconds = time.perf_counter() - began
+            self.result.trace.seconds += seconds
+            if self.fixed_piece is None:
+                self.piece = max(1, int(self.piece * min(2.0, _PIECE / max(seconds, 1e-9))))
+            if self.progress is not None:
+                outer = max(int(state.outer.min()), 0)
+                total, samples = self.result.algorithm.outer, int(state.samples.sum())
+                self.progress(Progress(outer, total, samples, self.result.trace.seconds, self.result))
+
+    def _piece(self, r: int, n_steps: int) -> None:
+        work = self.works.get()
+        try:
+            self.result.run.advance(r, n_steps, work)
+        finally:
+            self.works.put(work)
+
+
+def load_run(
+    path: str | Path, cmdp: CMDP, policy: Policy | None = None, optimum: Optimum | bool | None = None
+) -> Result:
+    """Read a run that ``Result.save`` or a checkpoint wrote; ``resume`` goes on with it.
+
+    Parameters
+    ----------
+    path : path
+    cmdp, policy
+        The model and policy class the run was started with; the file knows their fingerprints.
+    optimum : Optimum, bool or None
+        As in ``solve``.
+
+    Raises
+    ------
+    ModelError
+        Not a saved run, damaged, or of another model or policy class.
+    """
+    head, arrays = read_run(path)
+    try:
+        settings: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in head["settings"].items()
+        }
+        made = algorithm_by_name(head["algorithm"])(**settings)
+        replicates, windows = len(arrays["state_outer"]), len(arrays["trace_outer"]) - 1
+        seed, exact = int(head["seed"]), bool(head["exact"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
+    result = start(
+        cmdp,
+        made,
+        policy or TabularSoftmax(),
+        seed,
+        replicates,
+        windows,
+        exact if optimum is None else optimum,
+    )
+    restore(result, path, head, arrays)
+    return result
+
+
+__all__ = ["Progress", "load_run", "resume", "solve"]

@@ -1,0 +1,218 @@
+"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on an explicit model."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from fastcmdp.kernels.asgd import (
+    InnerState,
+    LazyWeights,
+    asgd_dense,
+    asgd_lazy,
+    fill_lazy_weights,
+    natural_norm,
+)
+from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.policies import (
+    DenseFeatures,
+    Scores,
+    _is,
+    collect_scores,
+    forget_scores,
+    refresh_touched,
+)
+from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.tables import Actions
+
+
+class Steps(NamedTuple):
+    """Settings of the outer loop.
+
+    With ``adaptive``, eta = eta_scale / sqrt(K N) and zeta_i = zeta_scale_i sigma_r / (sigma_i^2 sqrt(K)): N is
+    the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci. All
+    levels are measured along the run, first in ``n_pilot`` outer steps that move nothing. Without, eta =
+    eta_scale and zeta_i = zeta_scale_i.
+    """
+
+    n_outer: int  # K
+    n_inner: int  # H
+    n_pilot: int
+    eta_scale: float
+    zeta_scale: np.ndarray  # float64[m]
+    adaptive_eta: bool
+    adaptive_zeta: bool
+    fresh: bool  # J_c for the dual step from a rollout of its own (the paper), else the mean of the H at hand
+    margin: np.ndarray  # float64[m]: the dual step asks for J_c >= margin
+    dual_max: np.ndarray  # float64[m]
+
+
+class RunState(NamedTuple):
+    """A run of R replicates: all that is needed to go on, and nothing else."""
+
+    theta: np.ndarray  # float64[R, d]
+    dual: np.ndarray  # float64[R, m]
+    rng: np.ndarray  # uint64[R, 4, LANES]
+    outer: np.ndarray  # int64[R]: outer steps done; -n_pilot at the start
+    samples: np.ndarray  # int64[R]: transitions drawn
+    failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
+    recent: np.ndarray  # float64[R, 2+m]: levels of omega.F omega and of the variances of J, lately
+    average: np.ndarray  # float64[R, 2+m]: the same since the start
+    sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
+
+
+class Work(NamedTuple):
+    """Work space of one thread."""
+
+    job_choice: np.ndarray  # int64[2H+1]
+    job_row: np.ndarray  # uint32[2H+1]
+    pair: np.ndarray  # int64[H+1]
+    last_pair: np.ndarray  # int64[2H]
+    occupancy_total: np.ndarray  # float64[H+1, 1+m]
+    value_total: np.ndarray  # float64[2H, 1+m]
+    advantage: np.ndarray  # float64[H, 1+m]
+    target: np.ndarray  # float64[H]
+    scores: Scores
+    inner: InnerState
+    weights: LazyWeights
+    omega: np.ndarray  # float64[slots]
+    small: np.ndarray  # int64[row]
+    large: np.ndarray  # int64[row]
+
+
+_MEMORY = 0.95  # of the recent levels: about the last twenty outer steps
+_LONGEST = 9.0  # no step has a natural norm above this many times the level
+
+
+@kernel
+def sample_batch(tables, entry, rng, n_pairs, fresh, work):
+    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+
+    First all occupancy rollouts side by side, then all Q and V rollouts: work.pair[h] ~ nu,
+    work.occupancy_total[h] estimates J, work.advantage[h] = Q - V at pair h, each for all signals. The fresh
+    estimate stands in work.occupancy_total[H].
+    """
+    n = n_pairs + 1 if fresh else n_pairs
+    job_choice, job_row = work.job_choice, work.job_row
+    for j in range(n):
+        job_choice[j] = -1
+        job_row[j] = 0
+    transitions = rollouts(tables, entry, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    for h in range(n_pairs):
+        q = work.pair[h]
+        job_choice[2 * h] = q
+        job_choice[2 * h + 1] = -1
+        job_row[2 * h + 1] = tables.state_row[tables.choice_state[q]]
+    n = 2 * n_pairs
+    transitions += rollouts(tables, entry, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair)
+    for h in range(n_pairs):
+        for k in range(tables.n_signals):
+            work.advantage[h, k] = work.value_total[2 * h, k] - work.value_total[2 * h + 1, k]
+    return transitions
+
+
+def run_inner(policy, momentum, work, n_pairs, n_slots):
+    """ASGD over the collected scores and work.target, in the form that fits the policy's scores."""
+    raise NotImplementedError
+
+
+@overload(run_inner)
+def _run_inner(policy, momentum, work, n_pairs, n_slots):
+    if _is(policy, DenseFeatures):
+
+        def dense(policy, momentum, work, n_pairs, n_slots):
+            asgd_dense(momentum, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, True)
+
+        return dense
+
+    def lazy(policy, momentum, work, n_pairs, n_slots):
+        asgd_lazy(momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+        return natural_norm(work.scores, work.omega, n_pairs, False)
+
+    return lazy
+
+
+@kernel
+def mean_and_variance(total, n, k):
+    """Sample mean and variance of signal k over n rollouts."""
+    mean = 0.0
+    for h in range(n):
+        mean += total[h, k]
+    mean /= n
+    square = 0.0
+    for h in range(n):
+        square += (total[h, k] - mean) ** 2
+    return mean, square / max(n - 1, 1)
+
+
+@kernel
+def update_level(state, r, i, value, n_pilot):
+    """Fold a measurement into level i of replicate r and return the level: the larger of recent and average.
+
+    The recent one notices at once when noise grows (a policy that has just found a reward), the average keeps
+    a quiet stretch from making the steps long again.
+    """
+    n = n_pilot + state.outer[r] + 1
+    state.average[r, i] += (value - state.average[r, i]) / n
+    weight = max(1.0 - _MEMORY, 1.0 / n)
+    state.recent[r, i] += (value - state.recent[r, i]) * weight
+    return max(state.recent[r, i], state.average[r, i])
+
+
+@kernel
+def advance(tables, policy, momentum, steps, state, entry, prob, work, r, n_steps):
+    """Make n_steps outer steps of replicate r, or fewer if a number ceases to be finite; pilot steps count."""
+    m = tables.n_signals - 1
+    n_inner = steps.n_inner
+    theta = state.theta[r]
+    dual = state.dual[r]
+    sums = state.sums[r]
+    actions = Actions(entry[r], prob[r])
+    root_k = math.sqrt(steps.n_outer)
+    fill_lazy_weights(momentum, work.weights)
+    for _ in range(n_steps):
+        if state.failed[r] >= 0:
+            break
+        state.samples[r] += sample_batch(tables, actions.entry, state.rng[r], n_inner, steps.fresh, work)
+        n_slots = collect_scores(policy, tables, actions.prob, work.pair, n_inner, work.scores)
+        for h in range(n_inner):
+            a = work.advantage[h, 0]
+            for i in range(m):
+                a += dual[i] * work.advantage[h, 1 + i]
+            work.target[h] = a * tables.horizon
+        norm = run_inner(policy, momentum, work, n_inner, n_slots)
+        if not math.isfinite(norm):
+            state.failed[r] = max(state.outer[r], 0)
+            forget_scores(work.scores, n_slots)
+            break
+        level = update_level(state, r, 0, norm, steps.n_pilot)
+        mean, variance = mean_and_variance(work.occupancy_total, n_inner, 0)
+        spread = math.sqrt(update_level(state, r, 1, variance, steps.n_pilot))
+        learning = state.outer[r] >= 0
+        if learning:
+            sums[0] += mean
+        for i in range(m):
+            mean, variance = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
+            variance = update_level(state, r, 2 + i, variance, steps.n_pilot)
+            if learning:
+                sums[1 + i] += mean
+                sums[1 + m + i] += dual[i]
+                zeta = steps.zeta_scale[i]
+                if steps.adaptive_zeta:
+                    zeta *= spread / (variance * root_k) if variance > 0.0 else 0.0
+                estimate = work.occupancy_total[n_inner, 1 + i] if steps.fresh else mean
+                moved = dual[i] - zeta * (estimate - steps.margin[i])
+                dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        if learning and norm > 0.0:
+            eta = steps.eta_scale
+            if steps.adaptive_eta:
+                eta /= root_k * math.sqrt(max(level, norm / _LONGEST))
+            for i in range(n_slots):
+                theta[work.scores.coordinate[i]] += eta * work.omega[i]
+            refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.small, work.large)
+        forget_scores(work.scores, n_slots)
+        state.outer[r] += 1
