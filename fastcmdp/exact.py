@@ -28,8 +28,6 @@ from typing import Any, Literal, cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linprog
-from scipy.sparse.linalg import spilu, splu
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
@@ -602,6 +600,8 @@ def _programme(
         at_most = sp.hstack([at_most, np.ones((m, 1))], format="csr")
         balance = sp.hstack([balance, sp.csr_array((len(supply), 1))], format="csr")
         bounds[-1, 0] = -np.inf
+    from scipy.optimize import linprog  # here, since it takes as long to import as all the rest
+
     tolerances = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     for name in ("highs-ipm", "highs-ds", "highs"):
         result = linprog(
@@ -831,6 +831,8 @@ def _solve(matrix: Any, rhs: Floats, gamma: float, method: Method, order: float)
         system = np.eye(n_states) - gamma * matrix.toarray()
         solution = _dense_solve(system, rhs)
     else:
+        from scipy.sparse.linalg import splu  # here, since small models do without and it is slow to import
+
         system = sp.csr_array(sp.identity(n_states, format="csr")) - gamma * matrix
         solution = (
             splu(system.tocsc()).solve(rhs) if method == "direct" else _iterate(system, rhs, targets, order)
@@ -879,6 +881,8 @@ def _iterate(system: Any, rhs: Floats, targets: Floats, order: float) -> Floats:
             if done:
                 continue
             # Long one-way paths (queues, grids) stall the plain method, and just these factorise well.
+            from scipy.sparse.linalg import spilu  # here for the reason given in _solve
+
             incomplete = spilu(system.tocsc(), drop_tol=1e-3, fill_factor=5).solve
         solution[:, k], _ = _krylov(system, rhs[:, k], targets[k], order, incomplete)
     return solution

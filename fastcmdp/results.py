@@ -11,9 +11,6 @@ follow pi_k) is the mean of J(pi_k). Two measurements of it stand side by side:
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,11 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, occupancy
+from fastcmdp.npz import read_arrays, write_arrays
 from fastcmdp.policies import Policy
 
 Float = NDArray[np.float64]
@@ -130,6 +127,8 @@ def interval(values: Float) -> dict[str, float | None]:
     x = values[np.isfinite(values)]
     if x.size == 0:
         return {"mean": None, "low": None, "high": None}
+    from scipy.special import stdtrit  # here, since it is slow to import
+
     mean = float(x.mean())
     half = float(stdtrit(x.size - 1, 0.975) * x.std(ddof=1) / np.sqrt(x.size)) if x.size > 1 else 0.0
     return {"mean": mean, "low": mean - half, "high": mean + half}
@@ -369,7 +368,6 @@ class Result:
 
         ``load_run`` reads it. The model and features are not in it, only their fingerprints.
         """
-        target = Path(path)
         head = {
             "format": FORMAT,
             "algorithm": self.algorithm.name,
@@ -384,16 +382,7 @@ class Result:
         arrays = {f"state_{k}": v for k, v in self.run.state._asdict().items()}
         arrays |= {f"trace_{k}": getattr(self.trace, k) for k in _TRACE_ARRAYS}
         header = np.frombuffer(json.dumps(head, default=_plain).encode(), np.uint8)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent or ".")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, header=header, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_arrays(path, {"header": header} | arrays)
 
 
 _TRACE_ARRAYS = ("outer", "samples", "reward", "constraints", "duals", "sums", "occupancy")
@@ -413,17 +402,12 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     ModelError
         Not a file of ``Result.save``, or damaged.
     """
+    arrays = read_arrays(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
         head = json.loads(arrays.pop("header").tobytes())
         if head["format"] != FORMAT:
-            raise ModelError(
-                f"{path}: saved runs of format {head['format']} cannot be read, {FORMAT} is expected"
-            )
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        if isinstance(error, ModelError):
-            raise
+            raise ValueError(f"format {head['format']}, and {FORMAT} is expected")
+    except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path}: not a saved run, or damaged ({error})") from error
     return head, arrays
 

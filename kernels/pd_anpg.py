@@ -211,8 +211,16 @@ def advance(tables, policy, momentum, steps, state, entry, prob, work, r, n_step
             eta = steps.eta_scale
             if steps.adaptive_eta:
                 eta /= root_k * math.sqrt(max(level, norm / _LONGEST))
+            finite = True
             for i in range(n_slots):
-                theta[work.scores.coordinate[i]] += eta * work.omega[i]
+                work.omega[i] = theta[work.scores.coordinate[i]] + eta * work.omega[i]
+                finite &= math.isfinite(work.omega[i])
+            if not finite:
+                state.failed[r] = state.outer[r]
+                forget_scores(work.scores, n_slots)
+                break
+            for i in range(n_slots):
+                theta[work.scores.coordinate[i]] = work.omega[i]
             refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.small, work.large)
         forget_scores(work.scores, n_slots)
         state.outer[r] += 1

@@ -36,7 +36,7 @@ _N_WORDS = 11 * LANES
 _NO_JOB = np.uint64(2**64 - 1)
 
 
-@kernel
+@inlined
 def geometric_horizon(word, log_gamma_inverse):
     """T = floor(log(1 - U) / log gamma): transitions of a rollout, in {0, 1, 2, ...}."""
     return np.int64(math.log(1.0 - to_unit(word)) * log_gamma_inverse)
@@ -80,7 +80,7 @@ def _step_lanes(tables, entry, lane, total, n):
     return ended
 
 
-@kernel
+@inlined
 def _begin(tables, entry, lane, total, i, job, choice, row):
     """Start a job on lane i; return its horizon T."""
     horizon = geometric_horizon(_next(lane, i), tables.log_gamma_inverse)
@@ -101,7 +101,7 @@ def _begin(tables, entry, lane, total, i, job, choice, row):
     return horizon
 
 
-@kernel
+@inlined
 def _retire(lane, total, i, last):
     """Exchange lanes i and last, streams included, so that the lanes at work stand first."""
     for k in range(_N_WORDS // LANES):

@@ -1,0 +1,303 @@
+"""The shared outer loop and PD-ANPG's settings: bits, interruptions, files, failures, what a user passes wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fastcmdp as fc
+from fastcmdp.results import read_run
+
+
+@pytest.fixture(scope="module")
+def cmdp():
+    return fc.envs.garnet(n_states=6, n_actions=3, n_branches=3, gamma=0.8, seed=1)
+
+
+SETTINGS = fc.PDANPG(outer=60, inner=9, pilot=5)
+
+
+def bits(result):
+    """Everything a run leaves, as comparable bytes."""
+    arrays = list(result.run.state) + [
+        getattr(result.trace, n) for n in ("reward", "constraints", "duals", "sums")
+    ]
+    return [np.asarray(a).tobytes() for a in arrays]
+
+
+@pytest.fixture(scope="module")
+def reference(cmdp):
+    return fc.solve(cmdp, SETTINGS, seed=3, replicates=3, threads=1, trace=7)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("piece", [None, 1, 7, 1000])
+def test_bits_do_not_depend_on_threads_or_pieces(cmdp, reference, threads, piece):
+    result = fc.solve(cmdp, SETTINGS, seed=3, replicates=3, threads=threads, piece=piece, trace=7)
+    assert bits(result) == bits(reference)
+
+
+def test_a_replicate_does_not_depend_on_how_many_there_are(cmdp, reference):
+    alone = fc.solve(cmdp, SETTINGS, seed=3, replicates=1, trace=7)
+    assert alone.theta.tobytes() == reference.theta[:1].tobytes()
+
+
+def test_seeds_differ(cmdp, reference):
+    other = fc.solve(cmdp, SETTINGS, seed=4, replicates=3, trace=7)
+    assert bits(other) != bits(reference)
+
+
+class Interrupt:
+    """A progress callback that presses Ctrl-C at its n-th call."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def __call__(self, progress):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("n", [1, 4, 13])
+def test_interrupt_returns_what_there_is_and_resume_gives_the_same_bits(cmdp, reference, n):
+    result = fc.solve(cmdp, SETTINGS, seed=3, replicates=3, piece=4, trace=7, progress=Interrupt(n))
+    assert not result.finished
+    assert result.trace.done >= 1
+    result.summary()
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert bits(fc.resume(result)) == bits(reference)
+
+
+@pytest.mark.parametrize("n", [2, 9])
+def test_save_load_resume_gives_the_same_bits(cmdp, reference, tmp_path, n):
+    path = tmp_path / "run.npz"
+    fc.solve(cmdp, SETTINGS, seed=3, replicates=3, piece=4, trace=7, progress=Interrupt(n), checkpoint=path)
+    loaded = fc.load_run(path, cmdp)
+    assert not loaded.finished
+    assert bits(fc.resume(loaded)) == bits(reference)
+    assert loaded.gap.tolist() == reference.gap.tolist()
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_save_replaces_or_leaves_the_old_file(cmdp, reference, tmp_path, monkeypatch):
+    path = tmp_path / "run.npz"
+    reference.save(path)
+    before = path.read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastcmdp.npz.np.savez", full)
+    with pytest.raises(OSError, match="No space"):
+        reference.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_load_refuses_other_models_and_policies(cmdp, reference, tmp_path):
+    path = tmp_path / "run.npz"
+    reference.save(path)
+    other = fc.envs.garnet(n_states=6, n_actions=3, n_branches=3, gamma=0.8, seed=2)
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, other)
+    with pytest.raises(fc.ModelError, match="another policy"):
+        fc.load_run(path, cmdp, fc.LogLinear(np.eye(cmdp.n_choices)))
+
+
+def test_damaged_files_give_model_errors_only(cmdp, reference, tmp_path):
+    path = tmp_path / "run.npz"
+    reference.save(path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        torn = bytearray(whole)
+        for _ in range(rng.integers(1, 4)):
+            torn[rng.integers(len(torn))] ^= 1 << rng.integers(8)
+        path.write_bytes(torn if rng.random() < 0.7 else torn[: rng.integers(len(torn))])
+        try:
+            fc.load_run(path, cmdp, optimum=reference.optimum)
+        except fc.ModelError:
+            refused += 1
+    assert refused > 250  # what is left flipped a bit that the format does not check, such as a time stamp
+    path.write_bytes(b"")
+    with pytest.raises(fc.ModelError, match=r"run\.npz"):
+        read_run(path)
+
+
+def test_exact_trace_and_estimates_agree(cmdp):
+    result = fc.solve(cmdp, fc.PDANPG(outer=2000, inner=40), replicates=2, trace=400)
+    exact, estimate = result.averages(), result.averages(source="estimate")
+    # 80,000 rollouts of standard deviation below 5 make a standard error below 0.02; the trapezoidal rule over
+    # 400 of 2,000 policies adds as much. Six of these: a false alarm in 1e-8.
+    assert np.allclose(exact.reward, estimate.reward, atol=0.2)
+    assert np.allclose(exact.constraints, estimate.constraints, atol=0.2)
+    assert np.abs(exact.reward - estimate.reward).max() > 0
+    assert result.averages(0.25).reward.shape == (2,)
+
+
+def test_mixture_policy_has_the_value_of_the_mixture(cmdp, reference):
+    for kind, averages in (("mixture", reference.mixture), ("last", reference.last)):
+        value = fc.evaluate(cmdp, reference.policy(kind, 1))
+        assert value.reward == pytest.approx(averages.reward[1], rel=1e-9)
+        assert value.constraints == pytest.approx(averages.constraints[1], rel=1e-9)
+    assert reference.policy("last_quarter").shape == (cmdp.n_choices,)
+
+
+def test_learning_approaches_the_optimum(cmdp):
+    """Without learning the gap stays at that of the uniform policy."""
+    uniform = fc.evaluate(cmdp, np.full(cmdp.n_choices, 1 / 3))
+    result = fc.solve(cmdp, fc.PDANPG(outer=6000, inner=60), replicates=3)
+    best = result.optimum
+    spread = np.ptp(best.constraint_range[0])
+    assert (result.last_quarter.gap < 0.05 * best.reward).all()
+    assert (result.last_quarter.violation < 0.02 * spread).all()
+    assert best.reward - uniform.reward > 0.1 * best.reward
+
+
+def test_no_constraint_is_plain_natural_policy_gradient():
+    free = fc.CMDP.from_arrays(
+        np.full((2, 2, 2), 0.5), np.array([[0.0, 1.0], [0.2, 0.0]]), gamma=0.9, start=0
+    )
+    result = fc.solve(free, fc.PDANPG(outer=4000, inner=40), replicates=2)
+    assert result.violation.shape == (2, 0)
+    assert (result.last_quarter.gap < 0.03 * result.optimum.reward).all()
+    result.summary()
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["violation"]["mean"] == 0.0
+
+
+def test_inner_estimate_and_margin(cmdp):
+    inner = fc.PDANPG(outer=1500, inner=30, dual_estimate="inner")
+    plain = fc.solve(cmdp, inner, replicates=2)
+    spread = float(np.ptp(plain.optimum.constraint_range[0]))
+    tight = fc.solve(
+        cmdp, fc.PDANPG(outer=1500, inner=30, dual_estimate="inner", margin=0.2 * spread), replicates=2
+    )
+    assert (tight.last_quarter.constraints < plain.last_quarter.constraints - 0.1 * spread).all()
+    # 3 H rollouts a step instead of 3 H + 1
+    fresh = fc.solve(cmdp, fc.PDANPG(outer=1500, inner=30), replicates=2)
+    assert fresh.samples.sum() / plain.samples.sum() == pytest.approx(91 / 90, rel=0.01)
+
+
+def test_several_constraints_and_user_units():
+    base = fc.envs.garnet(n_states=6, n_actions=3, n_branches=3, gamma=0.8, seed=5, n_constraints=2)
+    scaled = fc.CMDP(
+        base.state_to_choice, base.choice_to_branch, base.branch_target, base.branch_prob,
+        10 * base.reward - 3, [2 * base.costs[:, 0], base.costs[:, 1]], gamma=0.8, start=base.start,
+        limits=[2 * base.limits[0], base.limits[1]], sense=base.sense,
+    )  # fmt: skip
+    result = fc.solve(scaled, fc.PDANPG(outer=3000, inner=40), replicates=2)
+    best = result.optimum
+    assert result.violation.shape == (2, 2)
+    assert best.reward == pytest.approx(10 * fc.optimum(base).reward - 3 / 0.2, rel=1e-6)
+    assert (np.abs(result.last_quarter.gap) < 0.08 * np.ptp(scaled.reward) / 0.2).all()
+
+
+def test_overflow_stops_the_replicate_and_says_where(cmdp):
+    with pytest.warns(RuntimeWarning, match=r"replicates \[0\] at outer steps \[0\]"):
+        result = fc.solve(cmdp, fc.PDANPG(outer=50, inner=5, eta=1e308, pilot=0), replicates=2)
+    # Replicate 1 lands on a deterministic policy by chance, whose scores are zero, and stays.
+    assert result.failed.tolist() == [0, -1]
+    assert result.finished
+    assert result.to_dict()["failed"] == 1
+    assert np.isnan(result.gap[0])
+    assert np.isfinite(result.gap[1])
+    result.summary()
+
+
+def test_infeasible_is_said_with_the_best_attainable(cmdp):
+    least = fc.optimum(cmdp).constraint_range[0, 0]
+    with pytest.raises(fc.InfeasibleError) as caught:
+        fc.solve(cmdp.with_limits([least - 0.5]), SETTINGS)
+    assert f"{least:.4g}"[:5] in str(caught.value)
+
+
+def test_large_models_do_without_exact_answers(cmdp):
+    result = fc.solve(cmdp, SETTINGS, optimum=False, trace=5)
+    assert np.isnan(result.gap).all()
+    assert np.isfinite(result.mixture.reward).all()
+    assert result.mixture.source == "estimate"
+    json.dumps(result.to_dict(), allow_nan=False)
+    with pytest.raises(fc.SettingError, match="'last'"):
+        result.policy("mixture")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"outer": 0}, "outer = 0"),
+        ({"inner": 0}, "inner = 0"),
+        ({"inner": 2.5}, "inner = 2.5"),
+        ({"outer": True}, "outer = True"),
+        ({"eta": -1.0}, "eta"),
+        ({"eta": "fast"}, "eta = 'fast'"),
+        ({"c_eta": None}, "c_eta"),
+        ({"c_zeta": float("nan")}, "c_zeta"),
+        ({"zeta": [1.0, -1.0]}, "zeta"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"lambda_max": 0.0}, "lambda_max"),
+        ({"margin": float("inf")}, "margin"),
+        ({"dual_estimate": "old"}, "'fresh' or 'inner'"),
+        ({"pilot": -1}, "pilot"),
+    ],
+)
+def test_bad_settings_are_named(wrong, text):
+    with pytest.raises(fc.SettingError, match=text):
+        fc.PDANPG(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"replicates": 0}, fc.SettingError, "replicates = 0"),
+        ({"seed": -1}, fc.SettingError, "seed"),
+        ({"threads": 0}, fc.SettingError, "threads = 0"),
+        ({"piece": 0}, fc.SettingError, "piece"),
+        ({"trace": 0}, fc.SettingError, "trace"),
+        ({"policy": "softmax"}, fc.SettingError, "TabularSoftmax"),
+        ({"algorithm": "pd-anpg"}, fc.SettingError, "PDANPG"),
+        ({"policy": fc.LogLinear(np.eye(4))}, fc.ModelError, "4 rows, the model has 18 choices"),
+        ({"algorithm": fc.PDANPG(outer=2, zeta=[1.0, 2.0])}, fc.SettingError, "zeta has 2 values"),
+    ],
+)
+def test_bad_arguments_are_named(cmdp, wrong, error, text):
+    arguments = {"algorithm": SETTINGS} | wrong
+    with pytest.raises(error, match=text):
+        fc.solve(cmdp, arguments.pop("algorithm"), **arguments)
+
+
+def test_bad_features_are_named():
+    with pytest.raises(fc.ModelError, match="shape"):
+        fc.LogLinear(np.ones(3))
+    with pytest.raises(fc.ModelError, match="choice 1 are not finite"):
+        fc.LogLinear([[1.0], [np.nan]])
+
+
+def test_unknown_algorithm_offers_the_nearest():
+    from fastcmdp.algorithms import algorithm
+
+    with pytest.raises(fc.SettingError, match="did you mean 'pd-anpg'"):
+        algorithm("pd-anpgg")
+
+
+TARGETS = {
+    "FrozenLake": lambda: fc.envs.from_gymnasium("FrozenLake-v1"),
+    "river_swim": fc.envs.river_swim,
+    "resource_gathering": fc.envs.resource_gathering,
+    "garnet": fc.envs.garnet,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_defaults_work_untuned(name, seed):
+    """All four replicates: last quarter within 5 % of J_r* and 2 % of J_c's range."""
+    model = TARGETS[name]()
+    result = fc.solve(model, fc.PDANPG(outer=24_000, inner=200), seed=seed, replicates=4)
+    best, late = result.optimum, result.last_quarter
+    assert (late.gap <= 0.05 * abs(best.reward)).all(), late.gap / best.reward
+    assert (late.violation <= 0.02 * np.ptp(best.constraint_range, axis=1)).all()
