@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
 from fastcmdp.errors import ModelError
 
@@ -292,7 +292,7 @@ class CMDP:
         states = np.arange(self.n_states, dtype=np.int32)
         return _read_only(np.repeat(states, np.diff(self.state_to_choice)))
 
-    def transition_matrix(self) -> sparse.csr_array:
+    def transition_matrix(self) -> scipy.sparse.csr_array:
         """P as a float64 CSR array (C, S), duplicate targets summed; built once, read-only.
 
         Examples
@@ -303,9 +303,9 @@ class CMDP:
         return self._matrix
 
     @cached_property
-    def _matrix(self) -> sparse.csr_array:
+    def _matrix(self) -> scipy.sparse.csr_array:
         rows = (self.branch_prob, self.branch_target, self.choice_to_branch)
-        matrix = sparse.csr_array(rows, shape=(self.n_choices, self.n_states))
+        matrix = scipy.sparse.csr_array(rows, shape=(self.n_choices, self.n_states))
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -534,8 +534,8 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _is_sparse(values: Table) -> bool:
     """Whether values is sparse, or a list or tuple with something sparse in it."""
-    return sparse.issparse(values) or (
-        isinstance(values, (list, tuple)) and any(map(sparse.issparse, values))
+    return scipy.sparse.issparse(values) or (
+        isinstance(values, (list, tuple)) and any(map(scipy.sparse.issparse, values))
     )
 
 
@@ -594,7 +594,7 @@ def _check_states(n_states: int) -> None:
 
 
 def _discount(gamma: float) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0.0 < float(gamma) < 1.0:
+    if not isinstance(gamma, numbers.Real) or not 0.0 < float(gamma) < 1.0:
         raise ModelError(f"gamma is {gamma!r}; it must be a number strictly between 0 and 1")
     return float(gamma)
 
@@ -683,7 +683,7 @@ def _signals(costs: Table, shapes: set[tuple[int, ...]]) -> list[Table]:
     """The m signals in what was passed as costs; shapes are those that one of them may have as an array."""
     if costs is None:
         return []
-    if sparse.issparse(costs):
+    if scipy.sparse.issparse(costs):
         return [costs]
     if isinstance(costs, (list, tuple)) and (
         not costs or any(isinstance(part, np.ndarray) or _is_sparse(part) for part in costs)
@@ -744,23 +744,23 @@ def _mask(available: npt.ArrayLike | None, n_states: int, n_actions: int) -> npt
     return mask
 
 
-def _stacked(table: Table, what: str) -> sparse.csr_array:
+def _stacked(table: Table, what: str) -> scipy.sparse.csr_array:
     """A table per transition, in any of its three forms, as one canonical CSR array (S*A, S), row s*A + a."""
-    if sparse.issparse(table):
+    if scipy.sparse.issparse(table):
         rows, states = table.shape if table.ndim == 2 else (1, 0)
         if states == 0 or rows == 0 or rows % states:
             raise ModelError(f"sparse {what} has shape {table.shape}; it must be (S*A, S) with row s*A + a")
         _check_states(states)
         return _canonical(table, what)
     if _is_sparse(table):
-        shapes = {part.shape if sparse.issparse(part) else None for part in table}
+        shapes = {part.shape if scipy.sparse.issparse(part) else None for part in table}
         shape = shapes.pop()
         if shapes or shape is None or len(shape) != 2 or shape[0] != shape[1]:
             raise ModelError(
                 f"{what} is a list with a sparse part; all parts must be sparse (S, S), one per action"
             )
         _check_states(shape[0])
-        by_action = sparse.vstack([_canonical(part, what) for part in table], format="csr")
+        by_action = scipy.sparse.vstack([_canonical(part, what) for part in table], format="csr")
         order = np.arange(by_action.shape[0]).reshape(len(table), -1).T.reshape(-1)
         return by_action[order]
     array = _numbers(table, what)
@@ -775,21 +775,23 @@ def _stacked(table: Table, what: str) -> sparse.csr_array:
     stored = rows != 0  # NaN too
     targets = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)[stored]
     offsets = _cumulated(np.count_nonzero(stored, axis=1))
-    return sparse.csr_array((rows[stored], targets, offsets), shape=rows.shape)
+    return scipy.sparse.csr_array((rows[stored], targets, offsets), shape=rows.shape)
 
 
-def _canonical(table: Table, what: str) -> sparse.csr_array:
+def _canonical(table: Table, what: str) -> scipy.sparse.csr_array:
     """Any sparse table as CSR with sorted rows and no duplicates, real; the user's own is left as it is."""
     if table.dtype.kind not in "biuf":
         raise ModelError(f"{what} has dtype {table.dtype}; it must hold real numbers")
-    rows = sparse.csr_array(table)
+    rows = scipy.sparse.csr_array(table)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
     return rows
 
 
-def _values_at(table: sparse.csr_array, values: FloatArray, pattern: sparse.csr_array) -> FloatArray:
+def _values_at(
+    table: scipy.sparse.csr_array, values: FloatArray, pattern: scipy.sparse.csr_array
+) -> FloatArray:
     """A CSR table, with these values, at the stored entries of another, 0 if it has none; both canonical."""
     if np.array_equal(table.indptr, pattern.indptr) and np.array_equal(table.indices, pattern.indices):
         return values
