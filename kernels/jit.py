@@ -22,6 +22,27 @@ def _hash_of_sources() -> str:
 _SOURCES = _hash_of_sources()
 
 
+def _label_files(cache_file: Any) -> None:
+    """Write into each file of machine code what it is for, and believe no file that says something else.
+
+    Numba numbers these files by an index. Of two processes that read the index before either has written it,
+    both take the same number; what the index then says of that file may be wrong, and calling code compiled for
+    other types corrupts memory.
+    """
+    save, load = cache_file.save, cache_file.load
+
+    def save_labelled(key: Any, data: Any) -> None:
+        save(key, (cache_file._source_stamp, key, data))
+
+    def load_labelled(key: Any) -> Any:
+        found = load(key)
+        if found is None or found[:2] != (cache_file._source_stamp, key):
+            return None  # compiled anew, and saved in its place
+        return found[2]
+
+    cache_file.save, cache_file.load = save_labelled, load_labelled
+
+
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
@@ -31,6 +52,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = (cache_file._source_stamp, _SOURCES)
+        _label_files(cache_file)
     elif hasattr(compiled, "py_func"):  # another numba, whose stamp we cannot widen: rather slow than stale
         return njit(**options)(function)
     return compiled

@@ -1,0 +1,457 @@
+"""The oracle: a slow, obvious twin of every kernel, in plain loops over lists. Nothing here imports fastcmdp.
+
+A function bears the name of the kernel that it judges. Its random words come from numpy.random.SFC64, in the
+order that kernels/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
+states and choices themselves; features ``phi`` are C lists of d numbers, the unit vectors for a tabular policy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Row = list[tuple[int, Any, Any]]  # alias entries: threshold, accepted label, rejected label
+
+
+class Model(NamedTuple):
+    """A CMDP as lists, in compressed rows."""
+
+    state_to_choice: list[int]
+    choice_to_branch: list[int]
+    branch_target: list[int]
+    branch_prob: list[float]
+    start: list[float]
+    signals: list[list[float]]
+    gamma: float
+
+
+def plain(cmdp: Any) -> Model:
+    """The lists of a model that holds arrays under the same names."""
+    return Model(*(getattr(cmdp, name).tolist() for name in Model._fields[:-1]), cmdp.gamma)
+
+
+def random_rows(
+    seed: int, n_states: int = 5, n_actions: int = 3, m: int = 1, gamma: float = 0.9, **changes: Any
+) -> dict[str, Any]:
+    """Arguments for a CMDP with 1 to n_actions actions a state (the first has all) and 1 to 4 branches an action."""
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(1, n_actions + 1, n_states)
+    actions[0] = n_actions
+    n_choices = int(actions.sum())
+    branches = rng.integers(1, 5, n_choices)
+    return {
+        "state_to_choice": np.append(0, np.cumsum(actions)),
+        "choice_to_branch": np.append(0, np.cumsum(branches)),
+        "branch_target": rng.integers(0, n_states, int(branches.sum())),
+        "branch_prob": np.concatenate([rng.dirichlet(np.ones(n)) for n in branches]),
+        "reward": rng.random(n_choices),
+        "costs": [rng.random(n_choices) for _ in range(m)],
+        "limits": rng.random(m) / (1 - gamma),
+        "start": rng.dirichlet(np.ones(n_states)),
+        "gamma": gamma,
+    } | changes
+
+
+MODELS = {
+    "random": random_rows(1),
+    "no constraint": random_rows(2, m=0),
+    "three constraints": random_rows(3, m=3),
+    "one state": random_rows(4, n_states=1, n_actions=5),
+    "one action everywhere": random_rows(5, n_actions=1),
+    "many actions": random_rows(6, n_states=30, n_actions=17, m=2),
+    "short horizon": random_rows(7, gamma=0.1),
+    "long horizon": random_rows(8, gamma=0.99),
+    "start with zeros": random_rows(9, start=[0.0, 0.25, 0.0, 0.75, 0.0]),
+    "absorbing": {
+        "state_to_choice": [0, 2, 3, 4],
+        "choice_to_branch": [0, 2, 4, 5, 6],
+        "branch_target": [0, 1, 2, 2, 1, 2],  # the second choice names its target twice
+        "branch_prob": [0.9, 0.1, 0.5, 0.5, 1.0, 1.0],
+        "reward": [1.0, 0.0, 0.5, 0.0],
+        "costs": [0.5, 0.0, 1.0, 0.0],
+        "limits": 2.0,
+        "start": 0,
+        "gamma": 0.8,
+    },
+}
+
+
+def choices(model: Model, s: int) -> range:
+    return range(model.state_to_choice[s], model.state_to_choice[s + 1])
+
+
+def branches(model: Model, q: int) -> range:
+    return range(model.choice_to_branch[q], model.choice_to_branch[q + 1])
+
+
+def n_states(model: Model) -> int:
+    return len(model.state_to_choice) - 1
+
+
+def owner(model: Model, q: int) -> int:
+    """The state of choice q."""
+    for s in range(n_states(model)):
+        if q in choices(model, s):
+            return s
+    raise IndexError(q)
+
+
+def identity(n: int) -> list[list[float]]:
+    return [[float(i == j) for j in range(n)] for i in range(n)]
+
+
+# Random numbers.
+
+
+def streams(seed: int, replicate: int, lanes: int) -> list[np.random.SFC64]:
+    return [
+        np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(replicate, lane))) for lane in range(lanes)
+    ]
+
+
+def state_words(rng: list[np.random.SFC64]) -> list[list[int]]:
+    """The four words of every stream: a row a word, a column a lane."""
+    words: list[Any] = [stream.state["state"]["state"].tolist() for stream in rng]
+    return [list(row) for row in zip(*words, strict=True)]
+
+
+def next_word(stream: np.random.SFC64) -> int:
+    return int(stream.random_raw())
+
+
+def to_unit(word: int) -> float:
+    return (word >> 11) / 2**53
+
+
+def geometric_horizon(word: int, gamma: float) -> int:
+    return int(math.log(1.0 - to_unit(word)) * (1.0 / math.log(gamma)))
+
+
+# Alias rows.
+
+
+def fill_alias_row(weights: list[float], labels: list[Any], n_entries: int) -> Row:
+    """Vose's construction: each light entry is filled up by the last heavy one."""
+    n = len(weights)
+    scaled = [w * n_entries for w in weights] + [0.0] * (n_entries - n)
+    small = [i for i in range(n_entries) if scaled[i] < 1.0]
+    large = [i for i in range(n_entries) if scaled[i] >= 1.0]
+    row: Row = [(0, None, None)] * n_entries
+    while small and large:
+        i, j = small.pop(), large[-1]
+        threshold = min(int(scaled[i] * 2.0**32), 2**32 - 1)
+        row[i] = (threshold, labels[i] if i < n else labels[j], labels[j])
+        scaled[j] -= 1.0 - scaled[i]
+        if scaled[j] < 1.0:
+            small.append(large.pop())
+    for i in small + large:
+        k = i if i < n and weights[i] > 0.0 else weights.index(max(weights))
+        row[i] = (0, labels[k], labels[k])
+    return row
+
+
+def draw_label(row: Row, half_word: int) -> Any:
+    number, coin = divmod(half_word * len(row), 2**32)
+    threshold, accepted, rejected = row[number]
+    return accepted if coin < threshold else rejected
+
+
+def law(row: Row) -> dict[Any, int]:
+    """How many of the 2^32 half words draw each label."""
+    n, count = len(row), dict.fromkeys([label for entry in row for label in entry[1:]], 0)
+    for i, (threshold, accepted, rejected) in enumerate(row):
+        # The half word u draws from entry i where i 2^32 <= u n < (i + 1) 2^32.
+        first, middle, end = (-(-x // n) for x in (i << 32, (i << 32) + threshold, (i + 1) << 32))
+        count[accepted] += middle - first
+        count[rejected] += end - middle
+    return count
+
+
+def row_length(n: int) -> int:
+    """The least power of two that is at least n."""
+    return n if n & (n - 1) == 0 else row_length(n + 1)
+
+
+def build_state_rows(model: Model) -> tuple[list[int], int]:
+    """Row codes, 2 * first + length: longest rows first; and the number of entries."""
+    lengths = [row_length(len(choices(model, s))) for s in range(n_states(model))]
+    codes, first = [0] * len(lengths), 0
+    for s in sorted(range(len(lengths)), key=lambda s: -lengths[s]):
+        codes[s] = 2 * first + lengths[s]
+        first += lengths[s]
+    return codes, first
+
+
+def build_start(model: Model) -> Row:
+    support = [s for s in range(n_states(model)) if model.start[s] > 0.0]
+    return fill_alias_row([model.start[s] for s in support], support, len(support))
+
+
+def build_branches(model: Model) -> list[Row]:
+    """One row a choice."""
+    rows = []
+    for q in range(len(model.signals)):
+        weights = [model.branch_prob[b] for b in branches(model, q)]
+        rows.append(
+            fill_alias_row(weights, [model.branch_target[b] for b in branches(model, q)], len(weights))
+        )
+    return rows
+
+
+def fill_actions(model: Model, prob: list[float]) -> list[Row]:
+    """One row a state."""
+    rows = []
+    for s in range(n_states(model)):
+        mine = choices(model, s)
+        rows.append(fill_alias_row([prob[q] for q in mine], list(mine), row_length(len(mine))))
+    return rows
+
+
+# Rollouts.
+
+
+class Rollouts(NamedTuple):
+    total: list[list[float]]  # a job: sums of all signals over its T + 1 pairs
+    choice: list[int]  # a job: its last pair
+    horizon: list[int]  # a job: T
+
+
+def rollouts(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    jobs: list[tuple[int | None, int | None]],
+) -> Rollouts:
+    """Run jobs (choice, state), None for what is drawn; a lane at work is [job, transitions left]."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    out = Rollouts([[] for _ in jobs], [-1 for _ in jobs], [0 for _ in jobs])
+    lanes: list[list[int] | None] = [None for _ in rng]
+    next_job = 0
+    while True:
+        for i, stream in enumerate(rng):
+            lane = lanes[i]
+            while lane is None or lane[1] == 0:
+                lane = lanes[i] = None
+                if next_job == len(jobs):
+                    break
+                horizon = geometric_horizon(next_word(stream), model.gamma)
+                q, s = jobs[next_job]
+                if q is None:
+                    high, low = divmod(next_word(stream), 2**32)
+                    q = draw_label(action_rows[draw_label(start, high) if s is None else s], low)
+                out.total[next_job] = list(model.signals[q])
+                out.choice[next_job] = q
+                out.horizon[next_job] = horizon
+                lane = lanes[i] = [next_job, horizon]
+                next_job += 1
+        if all(lane is None for lane in lanes):
+            return out
+        for lane, stream in zip(lanes, rng, strict=True):
+            high, low = divmod(next_word(stream), 2**32)
+            if lane is None:
+                continue
+            job = lane[0]
+            s = draw_label(branch_rows[out.choice[job]], high)
+            q = draw_label(action_rows[s], low)
+            out.choice[job] = q
+            for k, signal in enumerate(model.signals[q]):
+                out.total[job][k] += signal
+            lane[1] -= 1
+
+
+# Policies.
+
+
+def logit(phi: list[list[float]], theta: list[float], q: int) -> float:
+    z = 0.0
+    for j, x in enumerate(phi[q]):
+        z += x * theta[j]
+    return z
+
+
+def refresh_all(model: Model, phi: list[list[float]], theta: list[float]) -> list[float]:
+    """Action probabilities: a shifted softmax in every state."""
+    prob = []
+    for s in range(n_states(model)):
+        z = [logit(phi, theta, q) for q in choices(model, s)]
+        weights = [math.exp(x - max(z)) for x in z]
+        total = 0.0
+        for w in weights:
+            total += w
+        prob += [w / total for w in weights]
+    return prob
+
+
+def collect_scores(
+    model: Model, phi: list[list[float]], prob: list[float], pairs: list[int]
+) -> list[list[float]]:
+    """grad log pi = phi(s, a) - sum_b pi(b|s) phi(s, b) for every pair."""
+    scores = []
+    for chosen in pairs:
+        g = list(phi[chosen])
+        for q in choices(model, owner(model, chosen)):
+            for j in range(len(g)):
+                g[j] -= prob[q] * phi[q][j]
+        scores.append(g)
+    return scores
+
+
+# The inner loop.
+
+
+def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+    """Algorithm 2's inner loop as the paper writes it; odd H averages over its (H + 1) / 2 last iterates."""
+    alpha, beta, xi, delta = momentum
+    n_steps, d = len(scores), len(scores[0])
+    x, v, tail = [0.0] * d, [0.0] * d, []
+    for h in range(n_steps):
+        g = scores[h]
+        y = [alpha * x[j] + (1 - alpha) * v[j] for j in range(d)]
+        e = sum(g[j] * y[j] for j in range(d)) - target[h]
+        gradient = [e * g[j] for j in range(d)]
+        x = [y[j] - delta * gradient[j] for j in range(d)]
+        z = [beta * y[j] + (1 - beta) * v[j] for j in range(d)]
+        v = [z[j] - xi * gradient[j] for j in range(d)]
+        if h + 1 > n_steps / 2:
+            tail.append(x)
+    return [sum(x[j] for x in tail) / len(tail) for j in range(d)]
+
+
+def fill_lazy_weights(momentum: Any, n_steps: int) -> tuple[list[float], list[float]]:
+    """Powers of the decay, and what a unit impulse at each step does to the tail average, by following it."""
+    alpha, beta, xi, delta = momentum
+    push = []
+    for h in range(n_steps):
+        x, v, total = delta, xi, 0.0
+        for after in range(h + 1, n_steps + 1):
+            if after > n_steps / 2:
+                total += x
+            y = alpha * x + (1 - alpha) * v
+            x, v = y, beta * y + (1 - beta) * v
+        push.append(total / (n_steps - n_steps // 2))
+    return [(alpha * (1 - beta)) ** n for n in range(n_steps + 1)], push
+
+
+def asgd_lazy(
+    momentum: Any, scores: list[list[tuple[int, float]]], target: list[float], d: int
+) -> list[float]:
+    """The same as asgd_dense on scores given as (coordinate, value) pairs, touching nothing else."""
+    alpha, beta, xi, delta = momentum
+    power, push = fill_lazy_weights(momentum, len(scores))
+    decay = alpha * (1 - beta)
+    p = alpha * beta / (1 - decay)
+    u, w, last, omega = [0.0] * d, [0.0] * d, [0] * d, [0.0] * d
+    for h, g in enumerate(scores):
+        e = -target[h]
+        for i, value in g:
+            w[i] *= power[h - last[i]]
+            e += value * (u[i] + (alpha - p) * w[i])
+        for i, value in g:
+            u[i] -= (p * delta + (1 - p) * xi) * e * value
+            w[i] = decay * w[i] - (delta - xi) * e * value
+            last[i] = h + 1
+            omega[i] -= push[h] * e * value
+    return omega
+
+
+def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
+    changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
+    return sum(change * change for change in changes) / len(changes)
+
+
+# The outer loop.
+
+
+class Batch(NamedTuple):
+    pair: list[int]
+    occupancy_total: list[list[float]]
+    advantage: list[list[float]]
+    transitions: int
+
+
+def sample_batch(
+    model: Model, prob: list[float], rng: list[np.random.SFC64], n_pairs: int, fresh: bool
+) -> Batch:
+    """H pairs from nu, Q - V at each; the last occupancy total is the fresh one, if wanted."""
+    first = rollouts(model, prob, rng, [(None, None)] * (n_pairs + fresh))
+    pair = first.choice[:n_pairs]
+    jobs: list[tuple[int | None, int | None]] = []
+    for q in pair:
+        jobs += [(q, None), (None, owner(model, q))]
+    second = rollouts(model, prob, rng, jobs)
+    n_signals = len(model.signals[0])
+    advantage = [
+        [second.total[2 * h][k] - second.total[2 * h + 1][k] for k in range(n_signals)]
+        for h in range(n_pairs)
+    ]
+    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon))
+
+
+def mean_and_variance(total: list[list[float]], n: int, k: int) -> tuple[float, float]:
+    mean = sum(row[k] for row in total[:n]) / n
+    return mean, sum((row[k] - mean) ** 2 for row in total[:n]) / max(n - 1, 1)
+
+
+class State:
+    """One replicate of a run."""
+
+    def __init__(self, d: int, m: int, n_pilot: int, rng: list[np.random.SFC64]) -> None:
+        self.theta = [0.0] * d
+        self.dual = [0.0] * m
+        self.rng = rng
+        self.outer = -n_pilot
+        self.samples = 0
+        self.failed = -1
+        self.recent = [0.0] * (2 + m)
+        self.average = [0.0] * (2 + m)
+        self.sums = [0.0] * (1 + 2 * m)
+
+
+def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
+    """The larger of a plain average and of one that forgets 5 % a measurement."""
+    n = n_pilot + state.outer + 1
+    state.average[i] += (value - state.average[i]) / n
+    state.recent[i] += (value - state.recent[i]) * max(0.05, 1 / n)
+    return max(state.recent[i], state.average[i])
+
+
+def advance(
+    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
+) -> None:
+    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
+    n_inner, m = steps.n_inner, len(state.dual)
+    for _ in range(n_steps):
+        prob = refresh_all(model, phi, state.theta)
+        batch = sample_batch(model, prob, state.rng, n_inner, steps.fresh)
+        state.samples += batch.transitions
+        scores = collect_scores(model, phi, prob, batch.pair)
+        weights = [1.0, *state.dual]
+        target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
+        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target])
+        norm = natural_norm(scores, omega)
+        if not math.isfinite(norm):
+            state.failed = max(state.outer, 0)
+            return
+        level = update_level(state, 0, norm, steps.n_pilot)
+        measured = [mean_and_variance(batch.occupancy_total, n_inner, k) for k in range(1 + m)]
+        variances = [update_level(state, 1 + k, measured[k][1], steps.n_pilot) for k in range(1 + m)]
+        if state.outer >= 0:
+            state.sums = [
+                before + now
+                for before, now in zip(state.sums, [mean for mean, _ in measured] + state.dual, strict=True)
+            ]
+            for i in range(m):
+                zeta = steps.zeta_scale[i]
+                if steps.adaptive_zeta:
+                    noise = variances[1 + i]
+                    zeta *= math.sqrt(variances[0]) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+                estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
+                moved = state.dual[i] - zeta * (estimate - steps.margin[i])
+                state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+            eta = steps.eta_scale
+            if steps.adaptive_eta:
+                eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+            state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+        state.outer += 1

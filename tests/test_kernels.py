@@ -1,0 +1,292 @@
+"""Single kernels against their plain twins, how often they compile, and what is cached on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import naive
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numba import config
+
+import fastcmdp
+from fastcmdp.algorithms import PDANPG
+from fastcmdp.cmdp import CMDP
+from fastcmdp.kernels import asgd, pd_anpg, policies, rollouts, streams, tables
+from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.problem import Problem
+from fastcmdp.problem import streams as make_streams
+from fastcmdp.tables import build_actions, build_tables
+
+WORDS = [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
+compiled = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="about compiled code")
+
+
+# Random numbers.
+
+
+def test_words_equal_numpy() -> None:
+    rng, twins = make_streams(seed=3, replicates=2)[1], naive.streams(3, 1, streams.LANES)
+    for lane, twin in enumerate(twins):
+        words = [streams.next_word(rng, lane) for _ in range(50)]
+        assert words == [naive.next_word(twin) for _ in range(50)]
+    assert rng.tolist() == naive.state_words(twins)
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.9, 0.99, 1 - 1e-9])
+def test_geometric_horizon(gamma: float) -> None:
+    words = WORDS + np.random.default_rng(0).integers(0, 2**64, 1000, np.uint64).tolist()
+    inverse = 1.0 / np.log(gamma)
+    got = [rollouts.geometric_horizon(np.uint64(word), inverse) for word in words]
+    assert got == [naive.geometric_horizon(word, gamma) for word in words]
+    assert min(got) == got[0] == 0
+    assert max(got) == got[len(WORDS) - 1] == pytest.approx(np.log(2.0**-53) / np.log(gamma), abs=1)
+
+
+# Alias rows.
+
+
+SHORT = [0.0, 0.3, 0.3]  # has no law, and must not draw its first label all the same
+
+
+def alias_cases() -> list[list[float]]:
+    """Weights that sum to 1 to rounding, zeros and hardly possible labels among them."""
+    rng = np.random.default_rng(1)
+    cases = [SHORT, [1.0], [0.0, 1.0, 0.0], [1 / 3] * 3, [0.1] * 10, [1e-300, 1.0], [0.0] * 7 + [0.5, 0.5]]
+    cases += [[2.0**-33, 1 - 2.0**-33], [1 - 2.0**-53, 2.0**-53], [0.7, 0.1, 0.1, 0.1]]
+    for n in range(2, 60):
+        weights = rng.dirichlet(np.full(n, 0.2)) * (rng.random(n) < 0.7)
+        weights[rng.integers(n)] += 1e-3
+        cases.append((weights / weights.sum()).tolist())
+    return cases
+
+
+@pytest.mark.parametrize("surplus", [0, 1, 5])
+def test_alias_rows(surplus: int) -> None:
+    for weights in alias_cases():
+        n = len(weights)
+        size = n + surplus
+        entry, space = np.zeros((size, 3), np.uint32), np.empty((2, size), np.int64)
+        label = np.arange(100, 100 + n, dtype=np.uint32)
+        tables.fill_alias_row(np.array(weights), 0, n, label, entry, 0, size, space[0], space[1])
+        row = naive.fill_alias_row(weights, label.tolist(), size)
+        assert [tuple(e) for e in entry.tolist()] == row
+        for word in [0, 2**31, 2**32 - 1]:
+            drawn = tables.draw_label(entry, np.uint64(0), np.uint64(size), np.uint64(word))
+            assert drawn == naive.draw_label(row, word)
+        # Over all 2^32 half words: nothing impossible, and everything else as often as it should be. Each of the
+        # 2 * size bounds between labels is rounded to a whole word, and each threshold down.
+        count = naive.law(row)
+        assert sum(count.values()) == 2**32
+        assert all(count.get(100 + i, 0) == 0 for i in range(n) if weights[i] == 0.0)
+        if weights == SHORT:
+            continue
+        off = sum(abs(count.get(100 + i, 0) - w * 2.0**32) for i, w in enumerate(weights)) / 2
+        assert off <= size + 1
+
+
+@pytest.mark.parametrize("name", naive.MODELS)
+def test_tables_of_a_model(name: str) -> None:
+    cmdp = CMDP(**naive.MODELS[name])
+    model, got = naive.plain(cmdp), build_tables(cmdp)
+    codes, n_entries = naive.build_state_rows(model)
+    assert got.state_row.tolist() == codes
+
+    def coded(rows: list[naive.Row]) -> list[list[int]]:
+        return [[threshold, codes[yes], codes[no]] for row in rows for threshold, yes, no in row]
+
+    assert got.branch_entry.tolist() == coded(naive.build_branches(model))
+    assert got.start_entry.tolist() == coded([naive.build_start(model)])
+    assert {yes for _, yes, _ in naive.build_start(model)} <= {s for s, p in enumerate(model.start) if p > 0}
+    assert got.choice_signal[:, 1 : 1 + got.n_signals].tolist() == model.signals
+
+    prob = np.random.default_rng(0).random(cmdp.n_choices)
+    prob /= np.add.reduceat(prob, cmdp.state_to_choice[:-1])[cmdp.choice_state]
+    entry, rows = build_actions(got, prob).entry, naive.fill_actions(model, prob.tolist())
+    assert len(entry) == n_entries
+    assert sorted(map(tuple, entry.tolist())) == sorted(e for row in rows for e in row)
+    for s, row in enumerate(rows):
+        for half_word in [0, 2**31, 2**32 - 1]:
+            drawn = tables.draw_action(entry, np.uint64(codes[s]), np.uint64(half_word))
+            assert drawn == naive.draw_label(row, half_word)
+
+
+# The inner loop.
+
+MOMENTA = [
+    PDANPG().momentum(2.0),
+    PDANPG(mu_f=1e-3).momentum(2.0),
+    asgd.Momentum(alpha=0.3, beta=0.6, xi=0.25, delta=0.05),
+    asgd.Momentum(alpha=0.9, beta=0.01, xi=0.0, delta=0.1),
+]
+
+
+class Inner:
+    """Random scores with two to four nonzeros and targets for H steps, and what the kernels make of them."""
+
+    def __init__(self, momentum: asgd.Momentum, n_steps: int, d: int = 9) -> None:
+        rng = np.random.default_rng(n_steps)
+        self.momentum, self.n_steps, self.d = momentum, n_steps, d
+        self.target = rng.standard_normal(n_steps)
+        dense = np.zeros((n_steps, d))
+        for row in dense:
+            row[rng.permutation(d)[: rng.integers(2, 5)]] = rng.uniform(-0.5, 0.5)
+        filled = sp.csr_array(dense)
+        self.scores = policies.Scores(
+            first=filled.indptr.astype(np.int64),
+            slot=filled.indices.astype(np.int32),
+            value=filled.data,
+            coordinate=np.arange(d, dtype=np.int32),
+            position=np.zeros(d, np.int64),
+            mark=np.full(d, -1, np.int32),
+            dense=dense,
+        )
+        self.weights = asgd.LazyWeights(np.full(n_steps + 1, np.nan), np.full(n_steps, np.nan))
+        asgd.fill_lazy_weights(momentum, self.weights)
+
+    def lazy(self) -> np.ndarray:
+        inner, omega = self._space()
+        asgd.asgd_lazy(
+            self.momentum, self.weights, self.scores, self.target, self.n_steps, self.d, inner, omega
+        )
+        return omega
+
+    def dense(self, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """The tail average of so many steps, and the last iterate."""
+        inner, omega = self._space()
+        asgd.asgd_dense(self.momentum, self.scores, self.target, n_steps, self.d, inner, omega)
+        return omega, inner.x
+
+    def _space(self) -> tuple[asgd.InnerState, np.ndarray]:
+        garbage = np.full((3, self.d), np.nan)
+        return asgd.InnerState(garbage[0], garbage[1], np.full(self.d, 10**9)), garbage[2]
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 8, 101])
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_asgd(momentum: asgd.Momentum, n_steps: int) -> None:
+    case = Inner(momentum, n_steps)
+    rows, target = case.scores.dense.tolist(), case.target.tolist()
+    pairs = [[(i, g) for i, g in enumerate(row) if g != 0.0] for row in rows]
+    power, push = naive.fill_lazy_weights(momentum, n_steps)
+    np.testing.assert_allclose(case.weights.decay_power, power, rtol=1e-13)  # another pow
+    np.testing.assert_allclose(case.weights.push, push, rtol=1e-11, atol=1e-15)  # a formula against a sum
+
+    lazy, (dense, last) = case.lazy(), case.dense(n_steps)
+    assert np.abs(dense).max() > 1e-3
+    np.testing.assert_allclose(lazy, naive.asgd_lazy(momentum, pairs, target, case.d), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(dense, naive.asgd_dense(momentum, rows, target), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(lazy, dense, rtol=0, atol=1e-12)
+    # The tail average by its definition, from runs of 1, 2, .. H steps; H = 1 gives x_1.
+    tail = [case.dense(h)[1] for h in range(n_steps // 2 + 1, n_steps + 1)]
+    np.testing.assert_allclose(dense, np.mean(tail, axis=0), rtol=0, atol=1e-12)
+    if n_steps == 1:
+        assert dense.tolist() == last.tolist()
+        np.testing.assert_allclose(last, momentum.delta * target[0] * case.scores.dense[0], rtol=1e-15)
+    for is_dense in (True, False):
+        norm = asgd.natural_norm(case.scores, dense, n_steps, is_dense)
+        assert norm == pytest.approx(naive.natural_norm(rows, dense.tolist()), rel=1e-12)
+
+
+# Compilation and its cache.
+
+
+def python(code: str, *path: Path, **env: str) -> str:
+    """What code prints in a process of its own that imports from path first."""
+    root = Path(fastcmdp.__file__).parents[1]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [*path, root]))} | env
+    ended = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
+
+
+def run_many_models() -> None:
+    """Run models of many sizes, and input and settings of many spellings; print the number of signatures."""
+    transition = np.random.default_rng(0).dirichlet(np.ones(4), (4, 2))
+    signal = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    casts: list[Any] = [
+        np.float32,
+        np.asfortranarray,
+        np.ndarray.tolist,
+        lambda x: np.repeat(x, 2, 1)[:, ::2],
+    ]
+    arrays = [
+        CMDP.from_arrays(cast(transition), cast(signal), cast(signal), gamma=0.9, limits=5) for cast in casts
+    ]
+    spelled = PDANPG(
+        outer=np.int32(2), inner=np.int8(3), pilot=np.uint8(1), eta=np.float32(0.1), zeta=1, lambda_max=2,
+        g_squared=np.float32(4), mu_f=1, alpha=np.float32(0.5), xi=1, delta=np.float16(0.25), margin=1,
+    )  # fmt: skip
+    for cmdp in [CMDP(**rows) for rows in naive.MODELS.values()] + arrays:
+        phi = np.ones((cmdp.n_choices, 3), np.float32, order="F")
+        spellings = [phi, phi.tolist(), phi[:, ::2], sp.coo_matrix(phi), sp.csc_array(phi.astype(int))]
+        for policy in [TabularSoftmax(), *map(LogLinear, spellings)]:
+            for settings in (PDANPG(outer=2, inner=3, pilot=1), spelled):
+                run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
+                run.advance(1, 3, run.work())
+        build_actions(run.problem.tables, run.prob[0])
+    kernels = [tables.build_state_rows, tables.build_branches, tables.build_choice_words, tables.build_start]
+    kernels += [tables.fill_actions, policies.refresh_all, pd_anpg.advance]
+    print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))
+
+
+@compiled
+def test_kernels_compile_once_a_policy_kind() -> None:
+    """In a process of its own, for other tests may call kernels as no user does."""
+    count = json.loads(python("import test_kernels; test_kernels.run_many_models()", Path(__file__).parent))
+    assert count.pop("refresh_all") == count.pop("advance") == 3
+    assert set(count.values()) == {1}
+
+
+@compiled
+@pytest.mark.slow
+def test_replay_under_bounds_checking(tmp_path: Path) -> None:
+    code = f"import pytest; raise SystemExit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', {str(REPLAY)!r}]))"
+    python(code, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
+
+
+REPLAY = Path(__file__).with_name("test_replay.py")
+
+
+@compiled
+def test_a_changed_callee_is_never_stale(tmp_path: Path) -> None:
+    """Numba stamps a cached kernel with its own file alone; geometric_horizon calls to_unit of streams.py."""
+    copy, cache = tmp_path / "fastcmdp", str(tmp_path / "cache")
+    shutil.copytree(Path(fastcmdp.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    code = (
+        "import numpy, fastcmdp; from fastcmdp.kernels.rollouts import geometric_horizon as f\n"
+        "print(f(numpy.uint64(2**63), -10.0), len(f.stats.cache_hits), fastcmdp.__file__)"
+    )
+    there = str(copy / "__init__.py")
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["6", "0", there]
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["6", "1", there]
+    with (copy / "kernels" / "streams.py").open("a") as file:
+        file.write("\n\n@kernel\ndef to_unit(word):\n    return 0.75\n")
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["13", "0", there]
+
+
+UNSIGNED = "import numpy; from fastcmdp.kernels.streams import to_unit; print(to_unit(numpy.uint64(2**63)));"
+SIGNED = "import numpy; from fastcmdp.kernels.streams import to_unit; print(to_unit(numpy.int64(2**62)));"
+
+
+@compiled
+def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
+    """Of two processes that compile a kernel for different types, one may find the other's code in its place.
+
+    Numba numbers the files of a kernel's signatures by an index. Where two processes read the index before
+    either writes it, both take the same number, and the one whose index stays need not be the one whose code
+    stays. That end is brought about here without a race; to_unit(2**63) with signed code would be -0.5.
+    """
+    cache = str(tmp_path)
+    python(UNSIGNED, NUMBA_CACHE_DIR=cache)
+    before = "from numba.core.caching import IndexDataCacheFile as File; "
+    before += "File._load_index = lambda self: {}; File._save_index = lambda self, overloads: None; "
+    python(before + SIGNED, NUMBA_CACHE_DIR=cache)
+    assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=cache).split() == ["0.5", "0.25"]
