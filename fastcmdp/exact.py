@@ -14,8 +14,8 @@ occupancy of choices::
     grad J_L = 1/(1-gamma) sum_q nu(q) A_L(q) g_q                  (paper, eq:policy_grad_theorem)   (6)
     omega* = F^+ grad J_L                                             (paper, eq_quad_optimization)  (7)
 
-with g_q the score, the gradient of log pi(q). "Kernel units" are those of ``CMDP.signals``: a reward in [0,
-1] and constraints in [-1, 1] that are met when J_ci >= 0. Everything else is in the user's units.
+with g_q the score, the gradient of log pi(q). "Kernel units" are those of ``CMDP.signals``: a reward in
+[0, 1] and constraints in [-1, 1] that are met when J_ci >= 0. Everything else is in the user's units.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.cmdp import CMDP
@@ -55,16 +55,14 @@ Method = Literal["auto", "direct", "iterative"]
 EPS = float(np.finfo(np.float64).eps)
 DENSE_STATES = 128  # up to here a dense factorisation beats iteration, see _dense_solve
 LAPACK_ROWS = 64  # largest block that LAPACK is given where that can be helped
-LARGEST_DENSE = (
-    2_000  # up to here method="direct" stays dense; sparse factors of a random graph fill in anyway
-)
+LARGEST_DENSE = 2_000  # up to here "direct" stays dense: sparse factors of a random graph fill in anyway
 DENSE_ENTRIES = 20_000_000  # largest dense copy of P: C * S entries
 BLOCK_ENTRIES = 300_000  # chains are solved in blocks of so many entries, which stay in the cache
-LP_ENTRIES = 4_000  # largest number of branches for which the full LP is quicker than the decomposition
+LP_ENTRIES = 4_000  # branches per constraint up to which the full LP is quicker than the decomposition
 KRYLOV_STEPS = 100  # BiCGSTAB steps between two looks at the true residual
 KRYLOV_RESTARTS = 12
 SWEEPS = 10  # fixed-point steps before each restart, value iterations before each policy evaluation
-MOST_ROUNDS = 10_000  # of policy iteration
+MOST_ROUNDS = 1_000  # of policy iteration
 MOST_POLICIES = 2_000  # in a decomposition
 FEASIBLE = 1e-9  # a constraint missed by less, on the scale of (1-gamma) J, counts as met
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
@@ -143,7 +141,7 @@ def evaluate(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "a
         "direct" factorises I - gamma P_pi, "iterative" runs a Krylov method (BiCGSTAB, and once more with an
         incomplete factorisation where that stalls). "auto" is direct for few states, else iterative and,
         should that stall, direct. Whatever the method, the residual is computed and must prove a relative
-        error of at most max(1e-12, 64 eps/(1-gamma)).
+        error of at most max(1e-12, 16 eps/(1-gamma)).
 
     Raises
     ------
@@ -313,8 +311,12 @@ def fisher(cmdp: CMDP, scores: Any, action_probabilities: ArrayLike) -> Floats:
     """
     rows = _scores(cmdp, scores)
     nu = occupancy(cmdp, action_probabilities)
-    product = rows.T @ (sp.diags_array(nu) @ rows) if sp.issparse(rows) else rows.T @ (nu[:, None] * rows)
-    dense = product.toarray() if sp.issparse(product) else product
+    product = (
+        rows.T @ (scipy.sparse.diags_array(nu) @ rows)
+        if scipy.sparse.issparse(rows)
+        else rows.T @ (nu[:, None] * rows)
+    )
+    dense = product.toarray() if scipy.sparse.issparse(product) else product
     return cast(Floats, (dense + dense.T) / 2)
 
 
@@ -435,7 +437,8 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     nu)(s) and nu . c_i >= 0 (Altman, Constrained Markov Decision Processes, 1999, chapter 3), either as it
     stands with HiGHS ("lp") or by Dantzig-Wolfe decomposition ("decomposition"): HiGHS mixes deterministic
     policies, policy iteration finds the next one worth mixing in. Both give the same answer; the second needs
-    little memory beyond the model and is faster for all but small models. "auto" chooses by size.
+    little memory beyond the model and is faster for all but small models. "auto" chooses by size, and takes
+    the second where the first fails its checks.
 
     The answer is checked twice before it is returned: its policy is evaluated afresh, and its multipliers are
     put into the dual function, which bounds how much better any other policy could be (``Optimum.gap``).
@@ -462,9 +465,9 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     """
     if method not in ("auto", "lp", "decomposition"):
         raise SettingError(f"method is {method!r}; 'auto', 'lp' or 'decomposition' is expected")
-    if method == "auto":
-        method = "lp" if cmdp.n_branches <= LP_ENTRIES else "decomposition"
     m = cmdp.n_constraints
+    if method == "auto" and cmdp.n_branches > LP_ENTRIES * m:
+        method = "decomposition"
     pool = _Pool(cmdp)
     highest = [pool.respond(np.eye(1 + m)[1 + i]) for i in range(m)]
     lowest = [-_best_response(cmdp, -cmdp.signals[:, 1 + i])[0] for i in range(m)]
@@ -542,15 +545,16 @@ def _candidates(
     cmdp: CMDP, pool: _Pool, method: str, floor: float | None, notes: list[str]
 ) -> Iterator[_Candidate]:
     """Solutions of max J_r s.t. J_ci >= floor, or with floor None of max t s.t. J_ci >= t."""
-    if method == "lp":
-        return _occupancy_lp(cmdp, floor, notes)
-    return _decomposition(cmdp, pool, floor, notes)
+    if method != "decomposition":
+        yield from _occupancy_lp(cmdp, floor, notes)
+    if method != "lp":
+        yield from _decomposition(cmdp, pool, floor, notes)
 
 
 def _occupancy_lp(cmdp: CMDP, floor: float | None, notes: list[str]) -> Iterator[_Candidate]:
     """The programme over occupancies that sum to 1, so that its numbers are of order one."""
     n_choices, n_states = cmdp.n_choices, cmdp.n_states
-    owner = sp.csr_array(
+    owner = scipy.sparse.csr_array(
         (np.ones(n_choices), (cmdp.choice_state, np.arange(n_choices))), shape=(n_states, n_choices)
     )
     flow = owner - cmdp.gamma * cmdp.transition_matrix().T
@@ -564,7 +568,7 @@ def _decomposition(cmdp: CMDP, pool: _Pool, floor: float | None, notes: list[str
     """The same programme over mixtures of deterministic policies, which are added as they are needed."""
     for _ in range(MOST_POLICIES):
         columns = (1 - cmdp.gamma) * np.array(pool.values)
-        one = sp.csr_array(np.ones((1, len(columns))))
+        one = scipy.sparse.csr_array(np.ones((1, len(columns))))
         solution = next(_programme(columns, one, np.ones(1), _unit(cmdp, floor), notes), None)
         if solution is None:
             return
@@ -594,11 +598,11 @@ def _programme(
     """
     n, m = signals.shape[0], signals.shape[1] - 1
     cost = -signals[:, 0] if floor is not None else np.append(np.zeros(n), -1.0)
-    at_most = sp.csr_array(-signals[:, 1:].T)
+    at_most = scipy.sparse.csr_array(-signals[:, 1:].T)
     bounds = np.tile([0.0, np.inf], (len(cost), 1))
     if floor is None:  # one more unknown, the minimum itself, of any sign
-        at_most = sp.hstack([at_most, np.ones((m, 1))], format="csr")
-        balance = sp.hstack([balance, sp.csr_array((len(supply), 1))], format="csr")
+        at_most = scipy.sparse.hstack([at_most, np.ones((m, 1))], format="csr")
+        balance = scipy.sparse.hstack([balance, scipy.sparse.csr_array((len(supply), 1))], format="csr")
         bounds[-1, 0] = -np.inf
     from scipy.optimize import linprog  # here, since it takes as long to import as all the rest
 
@@ -727,15 +731,15 @@ def _frozen(array: ArrayLike) -> Floats:
 
 def _scores(cmdp: CMDP, scores: Any) -> Any:
     rows = (
-        sp.csr_array(scores, dtype=np.float64)
-        if sp.issparse(scores)
+        scipy.sparse.csr_array(scores, dtype=np.float64)
+        if scipy.sparse.issparse(scores)
         else np.asarray(scores, dtype=np.float64)
     )
     if rows.ndim != 2 or rows.shape[0] != cmdp.n_choices:
         raise ModelError(
             f"scores have shape {rows.shape}; one row for each of {cmdp.n_choices} choices is expected"
         )
-    if not np.isfinite(rows.data if sp.issparse(rows) else rows).all():
+    if not np.isfinite(rows.data if scipy.sparse.issparse(rows) else rows).all():
         raise ModelError("scores hold a value that is not finite")
     return rows
 
@@ -753,7 +757,7 @@ def _weights(cmdp: CMDP, pi: Floats) -> Any:
     """W_pi, without the choices that are never taken."""
     taken = np.flatnonzero(pi)
     bounds = np.searchsorted(taken, cmdp.state_to_choice)
-    return sp.csr_array((pi[taken], taken, bounds), shape=(cmdp.n_states, cmdp.n_choices))
+    return scipy.sparse.csr_array((pi[taken], taken, bounds), shape=(cmdp.n_states, cmdp.n_choices))
 
 
 def _chain(cmdp: CMDP, pi: Floats) -> Any:
@@ -779,7 +783,7 @@ def _occupancies(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
             block = policies[begin : begin + size]
             n = len(block)
             bounds = np.append(0, (np.arange(n)[:, None] * n_choices + cmdp.state_to_choice[1:]).ravel())
-            average = sp.csr_array(
+            average = scipy.sparse.csr_array(
                 (-cmdp.gamma * block.ravel(), np.tile(np.arange(n_choices), n), bounds),
                 shape=(n * n_states, n_choices),
             )
@@ -793,7 +797,7 @@ def _occupancies(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
             found[begin : begin + size] = solution[:, :, 0]
     else:
         for row, policy in zip(found, policies, strict=True):
-            backwards = sp.csr_array(_chain(cmdp, policy).T)
+            backwards = scipy.sparse.csr_array(_chain(cmdp, policy).T)
             row[:] = _solve(backwards, inflow[:, None], cmdp.gamma, method, 1)[:, 0]
     np.maximum(found, 0.0, out=found)  # rounding may leave -1e-20
     return cast(Floats, found / found.sum(axis=1, keepdims=True))
@@ -807,7 +811,7 @@ def _is_dense(n_states: int, method: Method) -> bool:
 
 def _accuracy(gamma: float) -> float:
     """Largest relative error of a solution: the second term is what rounding alone may cost."""
-    return max(1e-12, 64 * EPS / (1 - gamma))
+    return max(1e-12, 16 * EPS / (1 - gamma))
 
 
 def _check_residual(residual: float, target: float, method: Method) -> None:
@@ -833,11 +837,11 @@ def _solve(matrix: Any, rhs: Floats, gamma: float, method: Method, order: float)
     else:
         from scipy.sparse.linalg import splu  # here, since small models do without and it is slow to import
 
-        system = sp.csr_array(sp.identity(n_states, format="csr")) - gamma * matrix
+        system = scipy.sparse.csr_array(scipy.sparse.identity(n_states, format="csr")) - gamma * matrix
         solution = (
             splu(system.tocsc()).solve(rhs) if method == "direct" else _iterate(system, rhs, targets, order)
         )
-    product = system @ solution if sp.issparse(system) else _product(system, solution)
+    product = system @ solution if scipy.sparse.issparse(system) else _product(system, solution)
     residuals = np.linalg.norm(rhs - product, order, axis=0)
     if method == "auto" and not (residuals <= targets).all():
         return _solve(matrix, rhs, gamma, "direct", order)
