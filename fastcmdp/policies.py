@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts load at their first use
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
@@ -94,16 +94,18 @@ class LogLinear:
     """
 
     def __init__(self, features: Any) -> None:
-        phi: Any = features.tocsr() if sp.issparse(features) else np.array(features, np.float64, order="C")
+        phi: Any = (
+            features.tocsr() if scipy.sparse.issparse(features) else np.array(features, np.float64, order="C")
+        )
         if phi.ndim != 2 or phi.shape[1] == 0:
             raise ModelError(
                 f"features have shape {phi.shape}; give one row a choice: (n_choices, d), d >= 1"
             )
-        if sp.issparse(phi):
+        if scipy.sparse.issparse(phi):
             phi = phi.astype(np.float64, copy=True)
             phi.sum_duplicates()
             phi.eliminate_zeros()
-        values = phi.data if sp.issparse(phi) else phi
+        values = phi.data if scipy.sparse.issparse(phi) else phi
         if not np.isfinite(values).all():
             rows = np.flatnonzero(~np.isfinite(_row_squares(phi)))
             raise ModelError(f"features of choice {rows[0]} are not finite; replace NaN and infinities")
@@ -115,7 +117,7 @@ class LogLinear:
         return int(self._features.shape[1])
 
     def __repr__(self) -> str:
-        kind = "sparse" if sp.issparse(self._features) else "dense"
+        kind = "sparse" if scipy.sparse.issparse(self._features) else "dense"
         return f"LogLinear({kind} features of shape {self._features.shape})"
 
     def bind(self, cmdp: CMDP) -> BoundPolicy:
@@ -135,7 +137,7 @@ class LogLinear:
             q = np.flatnonzero(cmdp.choice_state[:-apart] == cmdp.choice_state[apart:])
             difference = phi[q + apart] - phi[q]
             bound = max(bound, float(_row_squares(difference).max(initial=0.0)))
-        if sp.issparse(phi):
+        if scipy.sparse.issparse(phi):
             support = int(np.add.reduceat(np.diff(phi.indptr), cmdp.state_to_choice[:-1]).max())
             data: Any = kinds.SparseFeatures(
                 phi.indptr.astype(np.int64), phi.indices.astype(np.int32), np.ascontiguousarray(phi.data)
@@ -143,11 +145,13 @@ class LogLinear:
         else:
             support = 0
             data = kinds.DenseFeatures(phi)
-        return BoundPolicy(data, self.n_parameters, bound or 1.0, max(support, 1) if sp.issparse(phi) else 0)
+        return BoundPolicy(
+            data, self.n_parameters, bound or 1.0, max(support, 1) if scipy.sparse.issparse(phi) else 0
+        )
 
     def fingerprint(self) -> str:
         """A text that differs between features."""
-        phi = sp.csr_array(self._features)
+        phi = scipy.sparse.csr_array(self._features)
         digest = hashlib.sha256(repr(phi.shape).encode())
         for array in (phi.indptr.astype(np.int64), phi.indices.astype(np.int64), phi.data):
             digest.update(array.tobytes())
@@ -155,7 +159,7 @@ class LogLinear:
 
 
 def _row_squares(rows: Any) -> Float:
-    if sp.issparse(rows):
+    if scipy.sparse.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 

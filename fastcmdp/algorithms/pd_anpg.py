@@ -115,16 +115,21 @@ class PDANPG:
         for name, least in (("outer", 1), ("inner", 1), ("pilot", 0)):
             value = getattr(self, name)
             _require(_is_integer(value, least), name, value, f"an integer of at least {least}")
+            object.__setattr__(self, name, int(value))  # kernels know plain numbers: no np.int8 beyond here
         for name in ("eta", "zeta", "c_eta", "c_zeta", "lambda_max", "g_squared", "mu_f", "xi", "delta"):
             value = getattr(self, name)
             if value is None and name not in ("c_eta", "c_zeta"):
                 continue
             _require(_is_finite(value) and (np.asarray(value) > 0).all(), name, value, "a positive number")
             _require(name == "zeta" or np.ndim(value) == 0, name, value, "one number")
+            if name != "zeta":
+                object.__setattr__(self, name, float(value))
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             inside = value is None or (_is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
             _require(inside, name, value, "a number between 0 and 1")
+            if value is not None:
+                object.__setattr__(self, name, float(value))
         _require(_is_finite(self.margin), "margin", self.margin, "one number, or one a constraint,")
         _require(
             self.dual_estimate in ("fresh", "inner"),

@@ -1,0 +1,38 @@
+"""The command line: one file a verb.
+
+Nothing but the standard library is imported before `main` runs, so that a missing extra is one line of advice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `fastcmdp` with these arguments (default: those of the process) and return its exit code.
+
+    0: done. 2: bad arguments, input or files, or a missing extra, with one line on standard error. 130: stopped
+    by Ctrl-C, with what there is printed.
+
+    Examples
+    --------
+    >>> from fastcmdp.cli import main
+    >>> main(["--version"])
+    fastcmdp 0.1.0
+    0
+    """
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError as error:
+        print(
+            f"the command line needs typer and rich ({error}): pip install 'fastcmdp[cli]'", file=sys.stderr
+        )
+        return 2
+    from fastcmdp.cli.app import run
+
+    return run(sys.argv[1:] if argv is None else list(argv))
+
+
+__all__ = ["main"]

@@ -1,0 +1,99 @@
+"""`fastcmdp inspect`: what a model is, and its exact optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastcmdp.cli.common import (
+    Gamma,
+    Json,
+    Limits,
+    Model,
+    describe,
+    describe_optimum,
+    faults,
+    print_json,
+    read_model,
+)
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import InfeasibleError
+from fastcmdp.exact import Optimum, optimum
+
+
+def inspect(model: Model, limit: Limits = None, gamma: Gamma = None, json: Json = False) -> None:
+    """Sizes, ranges, feasibility, Slater value, exact optimum and multipliers of a model."""
+    with faults():
+        cmdp = read_model(model, gamma, limit)
+        best, reason, attainable = None, "", None
+        try:
+            best = optimum(cmdp)
+        except InfeasibleError as error:
+            reason, attainable = str(error), error.best
+        if json:
+            print_json(
+                describe(model, cmdp)
+                | {
+                    "feasible": best is not None,
+                    "best_attainable": attainable,
+                    "slater": None if best is None else best.slater,
+                    "optimum": describe_optimum(best),
+                }
+            )
+        else:
+            print(text(model, cmdp, best, reason))
+
+
+def text(spec: str, cmdp: CMDP, best: Optimum | None, reason: str) -> str:
+    """The answer for reading; ``reason`` says why there is no optimum."""
+    facts: dict[str, Any] = describe(spec, cmdp)["model"]
+    counts = np.diff(cmdp.state_to_choice)
+    per_state = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+    start = facts["start"]
+    where = f"state {start['first']}" if start["states"] == 1 else f"{start['states']} states"
+    law = "" if start["states"] == 1 else ", uniform" if start["uniform"] else ", not uniform"
+    lines = [
+        spec,
+        f"  {'states':14}{cmdp.n_states:,}",
+        f"  {'choices':14}{cmdp.n_choices:,} ({per_state} a state)",
+        f"  {'branches':14}{cmdp.n_branches:,}",
+        f"  {'gamma':14}{cmdp.gamma:.10g}",
+        f"  {'start':14}{where}{law}",
+        "",
+    ]
+    head = ("", "per step", "attainable", "limit", "optimum", "multiplier")
+    rows: list[Sequence[str]] = [head]
+    for i, name in enumerate(cmdp.names):
+        low, high = facts["ranges"][i]
+        row = [name, f"{low:.6g} to {high:.6g}", "", "", "", ""]
+        if i == 0:
+            row[4] = "" if best is None else f"{best.reward:.8g}"
+        else:
+            row[3] = f"{cmdp.sense[i - 1]} {cmdp.limits[i - 1]:.6g}"
+            if best is not None:
+                least, most = best.constraint_range[i - 1]
+                row[2] = f"{_clean(least, most):.6g} to {_clean(most, least):.6g}"
+                row[4], row[5] = f"{best.constraints[i - 1]:.8g}", f"{best.duals[i - 1]:.6g}"
+        rows.append(row)
+    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+    lines += [
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines.append("")
+    if best is None:
+        lines.append(f"  not feasible: {reason}")
+    elif math.isfinite(best.slater):
+        lines.append(
+            f"  feasible, Slater value {best.slater:.6g} in kernel units (rewards in [0, 1], costs in [-1, 1])"
+        )
+    else:
+        lines.append("  no constraints")
+    return "\n".join(lines)
+
+
+def _clean(value: float, other: float) -> float:
+    """Zero for what is only rounding beside the other end of a range."""
+    return 0.0 if abs(value) < 1e-12 * abs(other) else value

@@ -1,0 +1,86 @@
+"""Progress on standard error: a bar on a terminal, else a few plain lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fastcmdp.cli.common import note
+from fastcmdp.solve import Progress
+
+Callback = Callable[[Progress], None]
+
+LINES = 5  # at most, where there is no terminal
+APART = 2.0  # seconds between two of them
+
+
+@contextmanager
+def reporting(silent: bool) -> Iterator[Callback]:
+    """A callback for ``solve``, in the form that fits standard error."""
+    if silent:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _bar() as callback:
+            yield callback
+    else:
+        yield Lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Callback]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[steps]}"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        # Until the first call there may be kernels to compile, for which no time can be told.
+        task = bar.add_task("preparing", total=None, steps="", speed="", left="")
+
+        def update(state: Progress) -> None:
+            bar.update(
+                task,
+                description="outer steps",
+                total=state.total,
+                completed=state.outer,
+                steps=f"{state.outer:,} of {state.total:,}",
+                speed=speed(state),
+                left="left",
+            )
+
+        yield update
+
+
+def speed(state: Progress) -> str:
+    """Transitions per second so far, for reading."""
+    return f"{state.samples / max(state.seconds, 1e-9) / 1e6:.1f} M transitions/s"
+
+
+class Lines:
+    """At most LINES lines over a run, none of them in its first APART seconds."""
+
+    def __init__(self) -> None:
+        self.first: tuple[float, int] | None = None
+        self.said = (time.monotonic(), 0)
+
+    def __call__(self, state: Progress) -> None:
+        now = time.monotonic()
+        self.first = self.first or (now, state.outer)
+        part = state.outer * LINES // state.total
+        if part <= self.said[1] or now - self.said[0] < APART:
+            return
+        self.said = (now, part)
+        made = max(state.outer - self.first[1], 1)
+        left = (now - self.first[0]) / made * (state.total - state.outer)
+        note(f"outer step {state.outer:,} of {state.total:,}, {speed(state)}, {left:.0f} s left")

@@ -1,0 +1,216 @@
+"""Pictures of a run. Matplotlib is imported when the first one is drawn."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.errors import SettingError
+from fastcmdp.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Float = NDArray[np.float64]
+
+# Okabe and Ito's colours, which stay apart for all kinds of colour vision.
+LEARNED = "#0072B2"
+OPTIMUM = "#D55E00"
+LIMIT = "#000000"
+FEASIBLE = "#009E73"
+ALLOWED: dict[str, Any] = {"color": FEASIBLE, "alpha": 0.12, "linewidth": 0, "zorder": 0}
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+}
+
+
+def plot_run(result: Result, path: str | Path | None = None, *, title: str | None = None) -> Figure:
+    """Draw J_r, and below it each constraint's J, against the transitions drawn by one replicate.
+
+    The thick line is the mixture of all policies so far (the mean of J(pi_k) up to there, which guarantees are
+    about), the light one the policies themselves at the trace points, or their means between these where the
+    model is too large to evaluate them; both are means over replicates, each in a band from the least replicate
+    to the greatest. Lines mark the optimum and the limit; the side of the limit that is allowed is shaded.
+
+    Parameters
+    ----------
+    result : Result
+        Finished or not.
+    path : path, optional
+        Where to write it; the format follows from the ending (.png, .svg, .pdf).
+    title : str, optional
+        Default: the algorithm and the size of the model.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    SettingError
+        Matplotlib is not installed, or does not know the ending of ``path``.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> from fastcmdp.plots import plot_run
+    >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=20, inner=10), replicates=2)
+    >>> len(plot_run(result).axes)
+    2
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
+    except ImportError as error:
+        raise SettingError(f"plots need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
+    cmdp, n_panels = result.cmdp, 1 + result.cmdp.n_constraints
+    samples, iterates, mixture = curves(result)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 1.0 + 2.3 * n_panels), layout="constrained")
+        panels = figure.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0]
+        for i, axes in enumerate(panels):
+            _band(axes, samples, iterates[:, :, i], light=True)
+            _band(axes, samples, mixture[:, :, i], light=False)
+            _mark(axes, _marks(result, i))
+            if i > 0:
+                _shade(axes, float(cmdp.limits[i - 1]), cmdp.sense[i - 1])
+            axes.set_ylabel(_axis_name(cmdp.names[i], i, cmdp.n_constraints))
+        panels[0].set_title(_plain(title or _title(result), 76), loc="left")
+        panels[-1].set_xlabel("transitions drawn by one replicate")
+        panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+        panels[-1].set_xlim(0, max(float(samples.max(initial=0)), 1.0))
+        figure.align_ylabels(panels)
+        _legend(figure, len(iterates), result.trace.exact, bool(cmdp.n_constraints))
+        if path is not None:
+            try:
+                figure.savefig(path, dpi=150)
+            except ValueError as error:
+                raise SettingError(f"{path}: {error}") from error
+    return figure
+
+
+def curves(result: Result) -> tuple[Float, Float, Float]:
+    """What is drawn: samples float64[n], then J of the policies and of their mixture, float64[R, n, 1+m] each.
+
+    In the user's units, at the trace points that are written. NaN where nothing is known: from the failure of
+    a replicate on, and at the first point where only estimates between points are at hand.
+    """
+    trace, cmdp = result.trace, result.cmdp
+    n, m = trace.done, cmdp.n_constraints
+    outer = trace.outer[:n].astype(np.float64)
+    steps = np.diff(outer)[:, None]
+    if trace.exact:
+        iterates = np.concatenate([trace.reward[:, :n, None], trace.constraints[:, :n]], axis=2)
+        sums = np.cumsum((iterates[:, 1:] + iterates[:, :-1]) / 2 * steps, axis=1)
+        mixture = np.concatenate([iterates[:, :1], sums / outer[1:, None]], axis=1)
+    else:
+        totals = trace.sums[:, :n, : 1 + m]
+        unknown = np.full((len(totals), min(n, 1), 1 + m), np.nan)
+        between, so_far = np.diff(totals, axis=1) / steps, totals[:, 1:] / outer[1:, None]
+        iterates = cmdp.to_user_values(np.concatenate([unknown, between], axis=1))
+        mixture = cmdp.to_user_values(np.concatenate([unknown, so_far], axis=1))
+        ended = (result.failed >= 0)[:, None] & (outer > result.failed[:, None])
+        iterates[ended], mixture[ended] = np.nan, np.nan
+    going = result.failed < 0
+    samples = trace.samples[going if going.any() else slice(None), :n].mean(axis=0)
+    return samples, iterates, mixture
+
+
+def _band(axes: Axes, x: Float, values: Float, *, light: bool) -> None:
+    """Mean over replicates as a line, least to greatest as a band around it."""
+    known = np.ma.masked_invalid(values)
+    mean, low, high = (part.filled(np.nan) for part in (known.mean(0), known.min(0), known.max(0)))
+    axes.plot(
+        x, mean, color=LEARNED, linewidth=0.9 if light else 2.2, alpha=0.55 if light else 1.0, zorder=2.5
+    )
+    if len(values) > 1:
+        axes.fill_between(x, low, high, color=LEARNED, alpha=0.12 if light else 0.3, linewidth=0, zorder=2)
+
+
+_Mark = tuple[float, str, str, str]  # value, label, colour, line style
+
+
+def _marks(result: Result, i: int) -> list[_Mark]:
+    """The lines across panel i."""
+    cmdp, best = result.cmdp, result.optimum
+    optimum = None if best is None else float(best.reward if i == 0 else best.constraints[i - 1])
+    marks: list[_Mark] = []
+    if i > 0:
+        limit = float(cmdp.limits[i - 1])
+        sign = "≤" if cmdp.sense[i - 1] == "<=" else "≥"
+        same = optimum is not None and abs(optimum - limit) <= 1e-6 * max(abs(limit), 1e-3)
+        marks.append((limit, f"limit {sign} {limit:.4g}" + "\n(and optimum)" * same, LIMIT, "-"))
+        if same:
+            return marks
+    if optimum is not None:
+        marks.append((optimum, f"optimum {optimum:.4g}", OPTIMUM, "--"))
+    return marks
+
+
+def _mark(axes: Axes, marks: list[_Mark]) -> None:
+    """Draw the lines, fit the panel to them and the curves, and name them in the margin on the right."""
+    for value, _, colour, style in marks:
+        axes.axhline(value, color=colour, linestyle=style, linewidth=1.2, zorder=3)
+    axes.margins(y=0.06)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)  # fixed, so that the shade may reach the edge
+    ordered = sorted(marks)
+    for k, (value, label, colour, _) in enumerate(ordered):
+        near = len(ordered) > 1 and abs(ordered[1][0] - ordered[0][0]) < 0.12 * (high - low)
+        align = "center" if not near else ("top", "bottom")[k]
+        axes.annotate(
+            label, (1.0, value), (4, 0), ("axes fraction", "data"), "offset points", color=colour, va=align,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def _shade(axes: Axes, limit: float, sense: str) -> None:
+    low, high = axes.get_ylim()
+    axes.axhspan(low if sense == "<=" else limit, limit if sense == "<=" else high, **ALLOWED)
+
+
+def _legend(figure: Figure, replicates: int, exact: bool, constrained: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Line2D([], [], color=LEARNED, linewidth=2.2),
+        Line2D([], [], color=LEARNED, linewidth=0.9, alpha=0.55),
+    ]
+    labels = ["mixture of all policies so far", "the policies" if exact else "the policies, estimated"]
+    if replicates > 1:
+        handles.append(Patch(color=LEARNED, alpha=0.3, linewidth=0))
+        labels.append(f"{replicates} replicates, least to greatest; line: mean")
+    if constrained:
+        handles.append(Patch(**ALLOWED))
+        labels.append("limit met")
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, columnspacing=2.0)
+
+
+def _title(result: Result) -> str:
+    cmdp = result.cmdp
+    return (
+        f"{result.algorithm.name}: {cmdp.n_states:,} states, {cmdp.n_choices:,} choices, gamma {cmdp.gamma:g}"
+    )
+
+
+def _axis_name(name: str, i: int, m: int) -> str:
+    symbol = "$J_r$" if i == 0 else "$J_c$" if m == 1 else f"$J_{{c{i}}}$"
+    return f"{symbol}  {_plain(name, 28)}"
+
+
+def _plain(text: str, width: int) -> str:
+    """Text in lines of at most so many characters, with nothing taken for mathematics."""
+    return textwrap.fill(text, width, break_on_hyphens=False).replace("$", r"\$")

@@ -1,0 +1,558 @@
+"""The command line: what goes to standard output and what to standard error, exit codes, faults, Ctrl-C, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import fastcmdp as fc
+from fastcmdp.cli import common, main, progress
+from fastcmdp.solve import Progress
+
+SMALL = ("env:river_swim", "--outer", "40", "--inner", "10", "--replicates", "2")
+
+
+class Answer(SimpleNamespace):
+    """Exit code and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def object(self):
+        """The one JSON object on standard output, read strictly."""
+
+        def refuse(name):
+            raise AssertionError(f"{name} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+@pytest.fixture
+def cli(capsys):
+    def call(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Answer(code=code, out=captured.out, err=captured.err)
+
+    return call
+
+
+def process(script, *arguments, **options):
+    """A real process that runs ``script`` with these arguments."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+MAIN = "import sys; from fastcmdp.cli import main; sys.exit(main())"
+
+
+# solve
+
+
+def test_solve_json_is_the_run_of_the_library(cli):
+    answer = cli("solve", *SMALL, "--seed", 5, "--json")
+    result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=40, inner=10), seed=5, replicates=2)
+    found = answer.object()
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.count("\n") == 1
+    assert set(found) == {"model", "limits", "optimum", "algorithms"}
+    best = result.optimum
+    assert found["optimum"] == {
+        "reward": best.reward,
+        "constraints": best.constraints.tolist(),
+        "duals": best.duals.tolist(),
+        "constraint_range": best.constraint_range.tolist(),
+    }
+    assert found["limits"] == [{"name": "strokes", "sense": "<=", "limit": result.cmdp.limits[0]}]
+    (entry,) = found["algorithms"]
+    expected = result.to_dict()
+    clock = {"seconds", "transitions_per_second"}
+    assert {k: v for k, v in entry.items() if k in expected.keys() - clock} == {
+        k: v for k, v in expected.items() if k not in clock
+    }
+    assert clock < set(entry)
+    assert (entry["policy"], entry["seed"], entry["settings"]["outer"]) == ("tabular", 5, 40)
+    model = found["model"]
+    assert (model["spec"], model["states"], model["choices"], model["branches"]) == (SMALL[0], 8, 16, 30)
+    assert (model["gamma"], model["names"]) == (0.95, ["reward", "strokes"])
+
+
+def test_solve_prints_the_summary_and_nothing_else(cli):
+    answer = cli("solve", *SMALL)
+    assert answer.code == 0
+    assert answer.err == ""
+    assert answer.out.startswith("pd-anpg on CMDP(8 states")
+    assert [line.split()[0] for line in answer.out.splitlines()[3:]] == [
+        "reward", "strokes", "multiplier", "gap", "violation",
+    ]  # fmt: skip
+
+
+def test_options_reach_the_model_and_the_run(cli):
+    arguments = ("--gamma", 0.9, "--limit", 3.5, "--set", "dual_estimate=inner", "--set", "zeta=0.125")
+    found = cli("solve", *SMALL, "--json", "--algorithm", "pd-anpg", "--threads", 1, *arguments).object()
+    assert found["model"]["gamma"] == 0.9
+    assert found["limits"][0]["limit"] == 3.5
+    settings = found["algorithms"][0]["settings"]
+    assert (settings["dual_estimate"], settings["zeta"], settings["inner"]) == ("inner", 0.125, 10)
+    assert found["algorithms"][0]["replicates"] == 2
+
+
+def test_defaults_are_the_settings_class_and_four_replicates(cli, monkeypatch):
+    asked = {}
+
+    def run(cmdp, algorithm, **options):
+        asked.update(options, algorithm=algorithm)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastcmdp.cli.solve.run", run)
+    cli("solve", "env:river_swim")
+    assert asked["algorithm"] == fc.PDANPG()
+    assert (asked["seed"], asked["replicates"], asked["threads"], asked["checkpoint"]) == (0, 4, None, None)
+    assert isinstance(asked["policy"], fc.TabularSoftmax)
+
+
+def test_one_limit_for_each_constraint(cli):
+    found = cli("inspect", "env:garnet?n_constraints=2", "--limit", 4.5, "--limit", 5e-7, "--json")
+    assert [entry["limit"] for entry in found.object()["limits"]] == [4.5, 5e-7]
+    assert cli("inspect", "env:garnet?n_constraints=2&seed=3", "--limit", 4.5).code == 2
+
+
+def test_no_constraint(cli):
+    found = cli("solve", "env:garnet?n_constraints=0", "--outer", 5, "--inner", 5, "--json").object()
+    assert (found["limits"], found["optimum"]["duals"], found["optimum"]["constraint_range"]) == ([], [], [])
+
+
+def test_what_is_not_finite_becomes_null(cli):
+    answer = cli("solve", *SMALL, "--set", "xi=1e300", "--json")
+    entry = answer.object()["algorithms"][0]
+    assert entry["failed"] == 2
+    assert entry["gap"] == {"mean": None, "low": None, "high": None}
+    warning = answer.err.splitlines()
+    assert len(warning) == 1
+    assert warning[0].startswith("warning: numbers ceased to be finite in replicates [0, 1]")
+
+
+def test_plain_is_strict(capsys):
+    value = {"a": np.array([[1.0, np.inf]]), "b": (np.float64("nan"), np.int32(3)), "c": [None, True, "x"]}
+    common.print_json(value)
+    assert json.loads(capsys.readouterr().out) == {"a": [[1.0, None]], "b": [None, 3], "c": [None, True, "x"]}
+
+
+# Faults: code 2, one line on standard error, no traceback, nothing on standard output.
+
+FAULTS = [
+    (("solve", "env:rivr_swim"), "did you mean 'river_swim'"),
+    (("solve", "env:river_swim?n_state=3"), "did you mean 'n_states'"),
+    (("solve", "river_swim"), "env:NAME"),
+    (("solve", "gym:NoSuchThing-v0"), "NoSuchThing"),
+    (("solve", *SMALL, "--policy", "tabula"), "did you mean 'tabular'"),
+    (("solve", *SMALL, "--algorithm", "pd-anp"), "did you mean 'pd-anpg'"),
+    (("solve", *SMALL, "--set", "c_zet=2"), "did you mean 'c_zeta'"),
+    (("solve", *SMALL, "--set", "c_zeta"), "NAME=VALUE"),
+    (("solve", *SMALL, "--set", "c_zeta=fast"), "c_zeta"),
+    (("solve", *SMALL, "--set", "outer=50"), "given twice"),
+    (("solve", *SMALL, "--set", "zeta=0.1,0.2"), "zeta has 2 values"),
+    (("solve", "env:river_swim", "--outer", "0"), "outer = 0"),
+    (("solve", "env:river_swim", "--replicates", "0"), "replicates = 0"),
+    (("solve", "env:river_swim", "--threads", "0"), "threads = 0"),
+    (("solve", "env:river_swim", "--seed=-1"), "seed = -1"),
+    (("solve", "env:river_swim", "--gamma", "1"), "gamma"),
+    (("solve", "env:river_swim?gamma=0.5", "--gamma", "0.6"), "twice"),
+    (("solve", "env:river_swim", "--limit", "1", "--limit", "2"), "limits"),
+    (("inspect", "env:river_swim", "--limit", "nan"), "limits"),
+    (("solve", "env:river_swim", "--limit=-1"), "best attainable"),
+    (("solve", *SMALL, "--resume"), "--checkpoint"),
+    (("solve", *SMALL, "--resume", "--checkpoint", "none.npz"), "no such file"),
+    (("solve", *SMALL, "--checkpoint", "no/folder/x.npz"), "no folder"),
+    (("solve", *SMALL, "--plot", "no/folder/x.png"), "no folder"),
+    (("solve", *SMALL, "--plot", "run.jpg"), ".svg"),
+    (("solve", *SMALL, "--replicates", "1000000000000000"), "memory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), FAULTS, ids=lambda part: part if isinstance(part, str) else ""
+)
+def test_bad_input_is_one_line_and_code_2(cli, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    answer = cli(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert words in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sovle", "env:river_swim"), "No such command 'sovle'"),
+        (("solve",), "MODEL"),
+        (("solve", *SMALL, "--outher", "3"), "--outher"),
+        (("solve", "env:river_swim", "--outer", "many"), "--outer"),
+    ],
+)
+def test_bad_arguments_are_code_2(cli, arguments, words):
+    answer = cli(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
+
+
+@pytest.mark.parametrize("name", ["model.npz", "model.umb"])
+def test_files_are_read_by_fastcmdp_io_alone(cli, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "fastcmdp.io", None)
+    answer = cli("inspect", name)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"error: {name}: reading files is not there yet")
+    cmdp = fc.envs.river_swim()
+    monkeypatch.setitem(sys.modules, "fastcmdp.io", SimpleNamespace(load=lambda path: {name: cmdp}[path]))
+    found = cli("inspect", name, "--limit", 7, "--json").object()
+    assert (found["model"]["states"], found["limits"][0]["limit"]) == (8, 7.0)
+
+
+def test_a_damaged_checkpoint_is_code_2(cli, tmp_path):
+    path = tmp_path / "run.npz"
+    path.write_bytes(b"PK\x03\x04 not a run")
+    answer = cli("solve", *SMALL, "--resume", "--checkpoint", path)
+    assert (answer.code, answer.out) == (2, "")
+    assert "damaged" in answer.err
+
+
+# Checkpoints and Ctrl-C.
+
+
+def interrupted(path, **options):
+    """A run of SMALL that was stopped after a while and left ``path``."""
+    calls = []
+
+    def callback(state):
+        calls.append(state.outer)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    result = fc.solve(
+        fc.envs.river_swim(),
+        fc.PDANPG(outer=40, inner=10),
+        replicates=2,
+        progress=callback,
+        checkpoint=path,
+        piece=20,
+        **options,
+    )
+    assert not result.finished
+
+
+def timeless(found):
+    for entry in found["algorithms"]:
+        del entry["seconds"], entry["transitions_per_second"]
+    return found
+
+
+def test_resume_gives_what_an_uninterrupted_run_gives(cli, tmp_path):
+    path = tmp_path / "run.npz"
+    interrupted(path, seed=3)
+    whole = timeless(cli("solve", *SMALL, "--seed", 3, "--json").object())
+    for arguments in (SMALL[:1], (*SMALL, "--seed", 3)):  # the second time it is finished already
+        resumed = cli("solve", *arguments, "--resume", "--checkpoint", path, "--json")
+        assert resumed.code == 0
+        assert timeless(resumed.object()) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--outer", 41), "outer = 41, but the run in"),
+        (("--replicates", 3), "replicates = 3"),
+        (("--seed", 1), "seed = 1"),
+        (("--set", "pilot=3"), "pilot = 3"),
+        (("--gamma", 0.9), "another model"),
+    ],
+)
+def test_resume_refuses_another_run(cli, tmp_path, arguments, words):
+    path = tmp_path / "run.npz"
+    interrupted(path)
+    before = path.read_bytes()
+    answer = cli("solve", "env:river_swim", "--resume", "--checkpoint", path, *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_is_never_overwritten_by_a_new_run(cli, tmp_path):
+    path = tmp_path / "run.npz"
+    assert cli("solve", *SMALL, "--checkpoint", path).code == 0
+    before = path.read_bytes()
+    answer = cli("solve", *SMALL, "--checkpoint", path, "--seed", 1)
+    assert answer.code == 2
+    assert "the file exists" in answer.err
+    assert path.read_bytes() == before
+
+
+# Tells its parent when three windows of the trace are done, which is when there is something to print.
+WATCHED = """
+import sys
+from contextlib import contextmanager
+import fastcmdp.cli.solve as verb
+from fastcmdp.cli import main
+
+@contextmanager
+def reporting(silent):
+    def callback(state):
+        if state.result.trace.done == 3:
+            print("running", file=sys.stderr, flush=True)
+    yield callback
+
+verb.reporting = reporting
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_prints_what_there_is(tmp_path):
+    path = tmp_path / "run.npz"
+    arguments = ("solve", "env:river_swim", "--outer", 10**7, "--inner", 1, "--json", "--checkpoint", path)
+    child = process(WATCHED, *arguments)
+    try:
+        assert child.stderr.readline() == "running\n"
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 130
+    found = Answer(out=out).object()
+    (entry,) = found["algorithms"]
+    assert entry["finished"] is False
+    assert entry["samples"] > 0
+    assert np.isfinite(entry["gap"]["mean"])
+    assert err.splitlines()[-1] == f"interrupted: this is what there is; --resume goes on from {path}"
+    assert "Traceback" not in err
+    saved = fc.load_run(path, fc.envs.river_swim())
+    assert int(saved.samples.sum()) == entry["samples"]
+
+
+def test_ctrl_c_before_the_run(cli, monkeypatch):
+    def read_model(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastcmdp.cli.solve.read_model", read_model)
+    answer = cli("solve", *SMALL, "--json")
+    assert (answer.code, answer.out) == (130, "")
+    assert answer.err == "interrupted before there was a result\n"
+
+
+# Progress.
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    def pretend(out, err):
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: out)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: err)
+
+    return pretend
+
+
+def test_a_bar_on_a_terminal(cli, terminal):
+    terminal(True, True)
+    answer = cli("solve", *SMALL)
+    assert "40 of 40" in answer.err
+    assert "M transitions/s" in answer.err
+    assert "left" in answer.err
+    assert answer.out.startswith("pd-anpg on")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdout"), [(("--quiet",), True), (("-q", "--json"), True), (("--json",), False)]
+)
+def test_no_bar_when_quiet_or_json_is_piped(cli, terminal, arguments, stdout):
+    terminal(stdout, True)
+    assert cli("solve", *SMALL, *arguments).err == ""
+
+
+def test_a_few_lines_where_there_is_no_terminal(capsys, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    lines = progress.Lines()
+    for outer in range(0, 1001, 10):
+        lines(Progress(outer, 1000, outer * 50_000, (clock[0] - 100) or 1.0, None))
+        clock[0] += 0.5
+    said = capsys.readouterr().err.splitlines()
+    assert said[1] == "outer step 400 of 1,000, 1.0 M transitions/s, 30 s left"
+    assert len(said) == progress.LINES
+
+
+def test_no_line_in_the_first_seconds(capsys, monkeypatch):
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
+    lines = progress.Lines()
+    for outer in range(0, 1001, 10):
+        lines(Progress(outer, 1000, outer, 1.0, None))
+    assert capsys.readouterr().err == ""
+
+
+# Plots.
+
+
+def test_plot_is_a_picture(cli, tmp_path):
+    path = tmp_path / "run.png"
+    answer = cli("solve", *SMALL, "--plot", path)
+    assert answer.code == 0
+    assert answer.err == f"plot in {path}\n"
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    assert width >= 900
+    assert height >= 600
+
+
+@pytest.mark.parametrize(("ending", "magic"), [("svg", b"<?xml"), ("PDF", b"%PDF")])
+def test_plot_formats(cli, tmp_path, ending, magic):
+    path = tmp_path / f"run.{ending}"
+    assert cli("solve", *SMALL, "--plot", path, "-q").err == ""
+    assert path.read_bytes().startswith(magic)
+
+
+# The other verbs.
+
+
+def test_inspect_json(cli):
+    found = cli("inspect", "env:garnet?n_constraints=2", "--json").object()
+    best = fc.optimum(fc.envs.garnet(n_constraints=2))
+    assert set(found) == {"model", "limits", "feasible", "best_attainable", "slater", "optimum"}
+    assert found["feasible"] is True
+    assert found["slater"] == best.slater
+    assert found["optimum"]["reward"] == best.reward
+    assert found["optimum"]["duals"] == best.duals.tolist()
+    assert found["optimum"]["constraint_range"] == best.constraint_range.tolist()
+    assert found["model"]["start"] == {"states": 20, "first": 0, "uniform": True}
+    assert np.shape(found["model"]["ranges"]) == (3, 2)
+
+
+def test_inspect_says_it_in_words(cli):
+    answer = cli("inspect", "gym:FrozenLake-v1")
+    assert (answer.code, answer.err) == (0, "")
+    lines = {line.split()[0]: line.split() for line in answer.out.splitlines() if line.strip()}
+    assert lines["states"] == ["states", "17"]
+    assert lines["choices"] == ["choices", "50", "(1", "to", "4", "a", "state)"]
+    assert lines["start"] == ["start", "11", "states,", "uniform"]
+    best = fc.optimum(fc.envs.from_gymnasium("FrozenLake-v1"))
+    assert float(lines["reward"][-1]) == pytest.approx(best.reward, rel=1e-6)
+    least, _, most = lines["hole"][4:7]
+    assert [float(least), float(most)] == pytest.approx(best.constraint_range[0], rel=1e-5)
+    assert float(lines["hole"][-1]) == pytest.approx(best.duals[0], rel=1e-5)
+    assert lines["feasible,"][:3] == ["feasible,", "Slater", "value"]
+    assert float(lines["feasible,"][3]) == pytest.approx(best.slater, rel=1e-5)
+
+
+def test_inspect_answers_for_an_infeasible_model(cli):
+    answer = cli("inspect", "env:river_swim?start=0", "--limit=-1")
+    assert (answer.code, answer.err) == (0, "")
+    assert "not feasible: no policy meets the constraints: strokes <= -1" in answer.out
+    assert "start         state 0\n" in answer.out
+    found = cli("inspect", "env:river_swim", "--limit=-1", "--json").object()
+    assert (found["feasible"], found["slater"], found["optimum"]) == (False, None, None)
+    assert found["best_attainable"] == pytest.approx([0.0], abs=1e-9)
+
+
+def test_inspect_without_constraints(cli):
+    assert "no constraints" in cli("inspect", "env:garnet?n_constraints=0").out
+    assert cli("inspect", "env:garnet?n_constraints=0", "--json").object()["slater"] is None
+
+
+def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
+    seen = []
+
+    def solve(cmdp, algorithm, *, policy, **_):
+        seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__))
+
+    monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
+    answer = cli("warmup", "--json")
+    assert seen == [
+        (name, kind) for name in fc.ALGORITHMS for kind in ("Tabular", "DenseFeatures", "SparseFeatures")
+    ]
+    found = answer.object()
+    assert found["seconds"] == pytest.approx(sum(found["kernels"].values()))
+    assert len(answer.err.splitlines()) == len(seen) == len(found["kernels"])
+    assert os.path.isabs(found["cache"])
+    answer = cli("warmup", "-q")
+    assert answer.err == ""
+    assert answer.out.startswith("all kernels ready in ")
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_after_warmup(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    script = (
+        MAIN.replace("sys.exit(main())", "code = main(['warmup', '--json'])")
+        + """
+import importlib, pkgutil, fastcmdp.kernels as kernels
+for module in pkgutil.iter_modules(kernels.__path__):
+    for name, value in vars(importlib.import_module('fastcmdp.kernels.' + module.name)).items():
+        if hasattr(value, 'signatures') and not value.signatures:
+            print('not compiled:', value.py_func.__module__, name, file=sys.stderr)
+sys.exit(code)
+"""
+    )
+    out, err = process(script, env=environment).communicate()
+    assert Answer(out=out).object()["cache"].startswith(str(tmp_path))
+    assert "not compiled" not in err
+    files = sorted(path.name for path in tmp_path.rglob("*.nbc"))
+    assert len(files) > 10
+    for m in range(3):
+        arguments = ("solve", f"env:garnet?n_constraints={m}", "--outer", 2, "--inner", 3, "--json")
+        assert process(MAIN, *arguments, env=environment).wait() == 0
+    assert sorted(path.name for path in tmp_path.rglob("*.nbc")) == files
+
+
+def test_version(cli):
+    answer = cli("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"fastcmdp {fc.__version__}\n", "")
+
+
+def test_help_names_verbs_and_generators(cli):
+    answer = cli("--help")
+    assert answer.code == 0
+    assert all(verb in answer.out for verb in ("solve", "inspect", "warmup"))
+    assert "river_swim" in cli("solve", "-h").out
+
+
+# Start-up and missing extras, in processes of their own.
+
+
+def test_help_imports_nothing_heavy():
+    script = """
+import sys
+from fastcmdp.cli import main
+code = main(["--help"])
+heavy = ("scipy.sparse", "scipy.optimize", "scipy.special", "matplotlib", "gymnasium", "rich.progress")
+print([name for name in heavy if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+    child = process(script)
+    _, err = child.communicate()
+    assert (child.returncode, err) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("name", ["typer", "rich"])
+def test_without_the_extra_one_line_says_how_to_get_it(name):
+    child = process(f"import sys; sys.modules[{name!r}] = None\n{MAIN}", "solve", "env:river_swim")
+    out, err = child.communicate()
+    assert (child.returncode, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "pip install 'fastcmdp[cli]'" in err
+
+
+def test_without_matplotlib_there_is_no_run(cli, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    answer = cli("solve", *SMALL, "--plot", tmp_path / "run.png")
+    assert (answer.code, answer.out) == (2, "")
+    assert "pip install 'fastcmdp[plot]'" in answer.err
