@@ -27,12 +27,15 @@ class Problem:
     policy : BoundPolicy
     optimum : Optimum or None
         None where the model is too large, or the caller does not want it.
+    draws : "fast" or "exact"
+        See ``build_tables``.
     """
 
     cmdp: CMDP
     tables: Tables
     policy: BoundPolicy
     optimum: Optimum | None
+    draws: str = "fast"
 
 
 def streams(seed: int, replicates: int) -> NDArray[np.uint64]:

@@ -65,8 +65,9 @@ class Trace:
     done: int = 0
     exact: bool = True
 
-    def record(self, state: Any, prob: Float, cmdp: CMDP) -> None:
-        """Write the next point from the state of a run that stands there; ``prob`` are its policies."""
+    def record(self, run: Any) -> None:
+        """Write the next point from a run that stands there."""
+        state, cmdp = run.state, run.problem.cmdp
         i, n_outer = self.done, self.outer[-1]
         self.samples[:, i] = 0 if i == 0 else state.samples
         self.sums[:, i] = state.sums
@@ -74,8 +75,9 @@ class Trace:
         neighbours = self.outer[max(i - 1, 0)], self.outer[i], self.outer[min(i + 1, len(self.outer) - 1)]
         weight = (neighbours[2] - neighbours[0]) / 2
         late = self.outer[i] >= n_outer * (1 - LAST_QUARTER)
+        policies = run.policies() if self.exact else ()
         for r in np.flatnonzero(state.failed < 0) if self.exact else ():
-            nu = occupancy(cmdp, prob[r])
+            nu = occupancy(cmdp, policies[r])
             values = cmdp.to_user_values(nu @ cmdp.signals / (1.0 - cmdp.gamma))
             self.reward[r, i], self.constraints[r, i] = values[0], values[1:]
             self.occupancy[0, r] += weight * nu
@@ -282,7 +284,7 @@ class Result:
             raise SettingError(f"kind = {kind!r}: 'mixture', 'last_quarter' or 'last'")
         if not 0 <= replicate < self.samples.size:
             raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
-        last: Float = np.array(self.run.prob[replicate])
+        last: Float = np.array(self.run.policies()[replicate])
         if kind == "last":
             return last
         if not self.trace.exact:
@@ -378,6 +380,7 @@ class Result:
             "seconds": self.trace.seconds,
             "done": self.trace.done,
             "exact": self.trace.exact,
+            "draws": self.run.problem.draws,
         }
         arrays = {f"state_{k}": v for k, v in self.run.state._asdict().items()}
         arrays |= {f"trace_{k}": getattr(self.trace, k) for k in _TRACE_ARRAYS}

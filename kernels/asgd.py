@@ -8,13 +8,14 @@ With the score g_h and target A_h of sample h, the gradient estimate at y is ran
     v'  = beta y + (1 - beta) v - xi e g_h                      (eq. asgd_3, asgd_4)
     omega = mean of x_h over H - floor(H/2) last steps          (eq. tail_average; odd H handled)
 
-from x = v = 0. ``asgd_dense`` runs it as it stands, O(d) a step. ``asgd_lazy`` costs O(nonzeros) a step: between
-two visits of a coordinate the pair (x, v) only undergoes the matrix M = [[alpha, 1-alpha], [alpha beta,
+from x = v = 0. Where g is zero the pair (x, v) only undergoes the matrix M = [[alpha, 1-alpha], [alpha beta,
 1 - alpha beta]] with eigenvalues 1 and decay = alpha (1 - beta). In the coordinates
 
     u = p x + (1 - p) v  (conserved),    w = x - v  (times decay a step),    p = alpha beta / (1 - decay)
 
-an impulse at step h adds to u and w, and its whole effect on the tail average is known at once (``push``).
+an impulse at step h adds to u and w, and its whole effect on the tail average is known at once (``push``). Both
+forms run in these: ``asgd_dense`` over all coordinates, three fused updates in one sweep; ``asgd_lazy`` over the
+nonzeros of g, catching w up when a coordinate is visited. (The recursion as it stands is in the tests.)
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.jit import kernel, reassociated
+from fastcmdp.kernels.jit import inlined, kernel, reassociated
+from fastcmdp.kernels.policies import dot
 
 
 class Momentum(NamedTuple):
@@ -35,8 +37,8 @@ class Momentum(NamedTuple):
     delta: float
 
 
-class LazyWeights(NamedTuple):
-    """What the lazy form precomputes from the step sizes and H."""
+class Weights(NamedTuple):
+    """What is known beforehand from the step sizes and H."""
 
     decay_power: np.ndarray  # float64[H+1]: decay ** n
     push: np.ndarray  # float64[H]: effect of an impulse at step h on the tail average
@@ -45,21 +47,32 @@ class LazyWeights(NamedTuple):
 class InnerState(NamedTuple):
     """Work space of an inner loop, one entry a slot."""
 
-    x: np.ndarray  # float64[slots]: x, or u of the lazy form
-    v: np.ndarray  # float64[slots]: v, or w
+    u: np.ndarray  # float64[slots]
+    w: np.ndarray  # float64[slots]
     last: np.ndarray  # int64[slots]: step up to which w is current
 
 
-@kernel
-def fill_lazy_weights(momentum, weights):
-    """Fill the tables of the lazy form for H = weights.push.shape[0]."""
-    n_steps = weights.push.shape[0]
+@inlined
+def coefficients(momentum):
+    """(decay, mix, into_u, into_w): y = u + mix w, and an impulse e g takes into_u e g from u, into_w e g from w."""
     decay = momentum.alpha * (1.0 - momentum.beta)
+    p = momentum.alpha * momentum.beta / (1.0 - momentum.alpha + momentum.alpha * momentum.beta)
+    return (
+        decay,
+        momentum.alpha - p,
+        p * momentum.delta + (1.0 - p) * momentum.xi,
+        momentum.delta - momentum.xi,
+    )
+
+
+@kernel
+def fill_weights(momentum, weights):
+    """Fill the tables for H = weights.push.shape[0]."""
+    n_steps = weights.push.shape[0]
+    decay, mix, into_u, into_w = coefficients(momentum)
     rest = 1.0 - momentum.alpha + momentum.alpha * momentum.beta
-    p = momentum.alpha * momentum.beta / rest
+    p = momentum.alpha - mix
     tail = n_steps // 2
-    into_u = p * momentum.delta + (1.0 - p) * momentum.xi
-    into_w = momentum.delta - momentum.xi
     for n in range(n_steps + 1):
         weights.decay_power[n] = decay**n
     for h in range(n_steps):
@@ -72,12 +85,8 @@ def fill_lazy_weights(momentum, weights):
 @kernel
 def asgd_lazy(momentum, weights, scores, target, n_steps, n_slots, inner, omega):
     """Run H = n_steps steps on sparse scores; omega[0:n_slots] is the tail average."""
-    u, w, last = inner.x, inner.v, inner.last
-    decay = momentum.alpha * (1.0 - momentum.beta)
-    p = momentum.alpha * momentum.beta / (1.0 - momentum.alpha + momentum.alpha * momentum.beta)
-    into_u = p * momentum.delta + (1.0 - p) * momentum.xi
-    into_w = momentum.delta - momentum.xi
-    mix = momentum.alpha - p
+    u, w, last = inner.u, inner.w, inner.last
+    decay, mix, into_u, into_w = coefficients(momentum)
     for i in range(n_slots):
         u[i] = 0.0
         w[i] = 0.0
@@ -102,36 +111,27 @@ def asgd_lazy(momentum, weights, scores, target, n_steps, n_slots, inner, omega)
 
 
 @reassociated
-def _residual(momentum, g, x, v, target):
+def _step(g, target, u, w, omega, decay, mix, into_u, into_w, push):
+    """One dense step: e, then the three updates in one sweep."""
     e = -target
-    for j in range(x.shape[0]):
-        e += g[j] * (momentum.alpha * x[j] + (1.0 - momentum.alpha) * v[j])
-    return e
-
-
-@reassociated
-def _advance(momentum, g, x, v, omega, e, keep):
-    for j in range(x.shape[0]):
-        y = momentum.alpha * x[j] + (1.0 - momentum.alpha) * v[j]
-        v[j] = momentum.beta * y + (1.0 - momentum.beta) * v[j] - momentum.xi * e * g[j]
-        x[j] = y - momentum.delta * e * g[j]
-        omega[j] += keep * x[j]
+    for j in range(g.shape[0]):
+        e += g[j] * (u[j] + mix * w[j])
+    for j in range(g.shape[0]):
+        u[j] -= into_u * e * g[j]
+        w[j] = decay * w[j] - into_w * e * g[j]
+        omega[j] -= push * e * g[j]
 
 
 @kernel
-def asgd_dense(momentum, scores, target, n_steps, d, inner, omega):
+def asgd_dense(momentum, weights, scores, target, n_steps, d, inner, omega):
     """Run H = n_steps steps on dense scores; omega[0:d] is the tail average."""
-    x, v = inner.x[:d], inner.v[:d]
-    x[:] = 0.0
-    v[:] = 0.0
+    u, w = inner.u, inner.w
+    decay, mix, into_u, into_w = coefficients(momentum)
+    u[:d] = 0.0
+    w[:d] = 0.0
     omega[:d] = 0.0
-    tail = n_steps // 2
     for h in range(n_steps):
-        g = scores.dense[h]
-        e = _residual(momentum, g, x, v, target[h])
-        _advance(momentum, g, x, v, omega[:d], e, 1.0 if h >= tail else 0.0)
-    for j in range(d):
-        omega[j] /= n_steps - tail
+        _step(scores.dense[h], target[h], u, w, omega, decay, mix, into_u, into_w, weights.push[h])
 
 
 @kernel
@@ -141,8 +141,7 @@ def natural_norm(scores, omega, n_steps, is_dense):
     for h in range(n_steps):
         change = 0.0
         if is_dense:
-            for j in range(omega.shape[0]):
-                change += scores.dense[h, j] * omega[j]
+            change = dot(scores.dense[h], omega)
         else:
             for k in range(scores.first[h], scores.first[h + 1]):
                 change += scores.value[k] * omega[scores.slot[k]]

@@ -22,23 +22,31 @@ def _hash_of_sources() -> str:
 _SOURCES = _hash_of_sources()
 
 
-def _label_files(cache_file: Any) -> None:
-    """Write into each file of machine code what it is for, and believe no file that says something else.
+INLINE = {"forceinline": True}  # also for ``overload(..., jit_options=INLINE)``
 
-    Numba numbers these files by an index. Of two processes that read the index before either has written it,
-    both take the same number; what the index then says of that file may be wrong, and calling code compiled for
-    other types corrupts memory.
+
+def _own_files(compiled: Any) -> None:
+    """Keep the machine code of a function in a folder for exactly these sources, and label each file.
+
+    Numba numbers its files by an index. Of two processes that read the index before either has written it, both
+    take the same number; what the index then says of that file may be wrong, and calling code compiled for other
+    types corrupts memory. So each file says what it is for, and one that says something else is not believed.
     """
+    cache_file = compiled._cache._cache_file
+    folder = Path(cache_file._cache_path) / f"fastcmdp-{_SOURCES[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    cache_file._cache_path = str(folder)
+    cache_file._index_path = str(folder / cache_file._index_name)
     save, load = cache_file.save, cache_file.load
 
     def save_labelled(key: Any, data: Any) -> None:
-        save(key, (cache_file._source_stamp, key, data))
+        save(key, (key, data))
 
     def load_labelled(key: Any) -> Any:
         found = load(key)
-        if found is None or found[:2] != (cache_file._source_stamp, key):
+        if found is None or found[0] != key:
             return None  # compiled anew, and saved in its place
-        return found[2]
+        return found[1]
 
     cache_file.save, cache_file.load = save_labelled, load_labelled
 
@@ -47,32 +55,30 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled = njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder to write to
-        return njit(**options)(function)
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if cache_file is not None:
-        cache_file._source_stamp = (cache_file._source_stamp, _SOURCES)
-        _label_files(cache_file)
-    elif hasattr(compiled, "py_func"):  # another numba, whose stamp we cannot widen: rather slow than stale
+        if hasattr(compiled, "py_func"):  # not so under NUMBA_DISABLE_JIT
+            _own_files(compiled)
+    except (RuntimeError, OSError, AttributeError):
+        # No folder can be written to, or a numba that keeps its cache otherwise: rather slow than stale.
         return njit(**options)(function)
     return compiled
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile ``function`` with numba; cache the machine code under a stamp of all kernel sources.
+    """Compile ``function`` with numba, cached on disk in a folder named by a hash of all kernel sources.
 
     Numba stamps a cached function with its own file only, so a caller would keep the old code of a callee that
-    changed in another file. The stamp is widened here to every file of ``kernels/``. Where no folder can be
-    written (read-only install without a home) the kernel is compiled anew in each process.
+    changed in another file; and it unpickles a cache's index before it looks at the stamp, so a NamedTuple that
+    was renamed would stop the program. Another folder for other sources rules out both, also across upgrades.
+    Where no folder can be written (read-only install without a home) kernels are compiled in each process.
     """
     return _compile(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile as ``kernel`` does, and always inline: for the few lines that run once a transition."""
-    return _compile(function, forceinline=True)
+    return _compile(function, **INLINE)
 
 
 def reassociated(function: Callable[..., Any]) -> Any:
-    """Compile as ``kernel`` does, with sums in any order: for dot products, which vectorise only so."""
-    return _compile(function, fastmath={"reassoc", "nsz", "contract"})
+    """Compile as ``inlined`` does, with sums in any order: for dot products, which vectorise only so."""
+    return _compile(function, fastmath={"reassoc", "nsz", "contract"}, **INLINE)

@@ -10,10 +10,10 @@ from numba.extending import overload
 
 from fastcmdp.kernels.asgd import (
     InnerState,
-    LazyWeights,
+    Weights,
     asgd_dense,
     asgd_lazy,
-    fill_lazy_weights,
+    fill_weights,
     natural_norm,
 )
 from fastcmdp.kernels.jit import kernel
@@ -26,7 +26,7 @@ from fastcmdp.kernels.policies import (
     refresh_touched,
 )
 from fastcmdp.kernels.rollouts import rollouts
-from fastcmdp.kernels.tables import Actions
+from fastcmdp.kernels.tables import RowSpace
 
 
 class Steps(NamedTuple):
@@ -77,10 +77,9 @@ class Work(NamedTuple):
     target: np.ndarray  # float64[H]
     scores: Scores
     inner: InnerState
-    weights: LazyWeights
+    weights: Weights
     omega: np.ndarray  # float64[slots]
-    small: np.ndarray  # int64[row]
-    large: np.ndarray  # int64[row]
+    space: RowSpace
 
 
 _MEMORY = 0.95  # of the recent levels: about the last twenty outer steps
@@ -88,7 +87,7 @@ _LONGEST = 9.0  # no step has a natural norm above this many times the level
 
 
 @kernel
-def sample_batch(tables, entry, rng, n_pairs, fresh, work):
+def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
 
     First all occupancy rollouts side by side, then all Q and V rollouts: work.pair[h] ~ nu,
@@ -100,14 +99,16 @@ def sample_batch(tables, entry, rng, n_pairs, fresh, work):
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = rollouts(tables, entry, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    transitions = rollouts(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
         job_row[2 * h + 1] = tables.state_row[tables.choice_state[q]]
     n = 2 * n_pairs
-    transitions += rollouts(tables, entry, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair)
+    transitions += rollouts(
+        tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
+    )
     for h in range(n_pairs):
         for k in range(tables.n_signals):
             work.advantage[h, k] = work.value_total[2 * h, k] - work.value_total[2 * h + 1, k]
@@ -124,7 +125,9 @@ def _run_inner(policy, momentum, work, n_pairs, n_slots):
     if _is(policy, DenseFeatures):
 
         def dense(policy, momentum, work, n_pairs, n_slots):
-            asgd_dense(momentum, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+            asgd_dense(
+                momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega
+            )
             return natural_norm(work.scores, work.omega[:n_slots], n_pairs, True)
 
         return dense
@@ -164,20 +167,22 @@ def update_level(state, r, i, value, n_pilot):
 
 
 @kernel
-def advance(tables, policy, momentum, steps, state, entry, prob, work, r, n_steps):
-    """Make n_steps outer steps of replicate r, or fewer if a number ceases to be finite; pilot steps count."""
+def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
+    """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
+
+    It stops early where a number ceases to be finite.
+    """
     m = tables.n_signals - 1
     n_inner = steps.n_inner
     theta = state.theta[r]
     dual = state.dual[r]
     sums = state.sums[r]
-    actions = Actions(entry[r], prob[r])
     root_k = math.sqrt(steps.n_outer)
-    fill_lazy_weights(momentum, work.weights)
+    fill_weights(momentum, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
-        state.samples[r] += sample_batch(tables, actions.entry, state.rng[r], n_inner, steps.fresh, work)
+        state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
         n_slots = collect_scores(policy, tables, actions.prob, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
@@ -221,6 +226,6 @@ def advance(tables, policy, momentum, steps, state, entry, prob, work, r, n_step
                 break
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] = work.omega[i]
-            refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.small, work.large)
+            refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.space)
         forget_scores(work.scores, n_slots)
         state.outer[r] += 1

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.tables import fill_action_row
+from fastcmdp.kernels.jit import INLINE, inlined, kernel, reassociated
+from fastcmdp.kernels.tables import RowSpace, fill_action_row
+
+_ONE = np.uint64(1)
 
 
 class Tabular(NamedTuple):
@@ -61,6 +63,22 @@ def _is(policy: Any, kind: type) -> bool:
     return getattr(policy, "instance_class", None) is kind
 
 
+@reassociated
+def dot(x, y):
+    """Inner product of two vectors."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += x[j] * y[j]
+    return total
+
+
+@reassociated
+def add_row(x, y, weight, keep):
+    """x = keep x + weight y."""
+    for j in range(x.shape[0]):
+        x[j] = keep * x[j] + weight * y[j]
+
+
 def logit(policy, theta, q):
     """Logit of choice q."""
     raise NotImplementedError
@@ -86,17 +104,14 @@ def _logit(policy, theta, q):
     if _is(policy, DenseFeatures):
 
         def dense(policy, theta, q):
-            z = 0.0
-            for j in range(policy.phi.shape[1]):
-                z += policy.phi[q, j] * theta[j]
-            return z
+            return dot(policy.phi[q], theta)
 
         return dense
     return None
 
 
-@kernel
-def refresh_state(policy, theta, tables, actions, s, small, large):
+@inlined
+def refresh_state(policy, theta, tables, actions, s, space):
     """Recompute the action probabilities and alias entries of state s from theta."""
     first = tables.state_to_choice[s]
     last = tables.state_to_choice[s + 1]
@@ -110,39 +125,79 @@ def refresh_state(policy, theta, tables, actions, s, small, large):
         p = math.exp(actions.prob[q] - top)
         actions.prob[q] = p
         total += p
+    share = 1.0 / total
     for q in range(first, last):
-        actions.prob[q] /= total
-    fill_action_row(tables, actions, s, small, large)
+        actions.prob[q] *= share
+    fill_action_row(tables, actions, s, space)
 
 
 @kernel
-def refresh_all(policy, theta, tables, actions, small, large):
+def refresh_all(policy, theta, tables, actions, space):
     """Recompute the action probabilities and alias entries of every state."""
     for s in range(tables.state_row.shape[0]):
-        refresh_state(policy, theta, tables, actions, s, small, large)
+        refresh_state(policy, theta, tables, actions, s, space)
 
 
-def refresh_touched(policy, theta, tables, actions, scores, n_slots, small, large):
-    """Recompute the states whose probabilities depend on the coordinates of a batch."""
+class LazyActions(NamedTuple):
+    """Actions of which a row is made when a draw first needs it: for features on a model with far more states
+    than one outer step visits."""
+
+    entry: np.ndarray  # as in Actions
+    prob: np.ndarray  # float64[C]
+    stamp: np.ndarray  # int64[S]: outer step for which a state's row was made
+    now: np.ndarray  # int64[1]: the outer step under way
+    row_state: np.ndarray  # int32[P]: state of the row that begins at an entry
+    policy: Any
+    theta: np.ndarray
+    space: RowSpace
+
+
+def prepare_row(actions, tables, code):
+    """Make sure that the row of action entries with this code is up to date."""
+    raise NotImplementedError
+
+
+@overload(prepare_row, jit_options=INLINE)
+def _prepare_row(actions, tables, code):
+    if _is(actions, LazyActions):
+
+        def lazy(actions, tables, code):
+            s = actions.row_state[(code ^ (code & (~code + _ONE))) >> _ONE]
+            if actions.stamp[s] != actions.now[0]:
+                actions.stamp[s] = actions.now[0]
+                refresh_state(actions.policy, actions.theta, tables, actions, s, actions.space)
+
+        return lazy
+    return lambda actions, tables, code: None
+
+
+def refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
+    """Recompute the states whose probabilities depend on the coordinates of a batch; lazy ones later."""
     raise NotImplementedError
 
 
 @overload(refresh_touched)
-def _refresh_touched(policy, theta, tables, actions, scores, n_slots, small, large):
+def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
+    if _is(actions, LazyActions):
+
+        def later(policy, theta, tables, actions, scores, n_slots, space):
+            actions.now[0] += 1
+
+        return later
     if _is(policy, Tabular):
 
-        def tabular(policy, theta, tables, actions, scores, n_slots, small, large):
+        def tabular(policy, theta, tables, actions, scores, n_slots, space):
             # A state's coordinates enter a batch together and in order, so its first one opens each run.
             for i in range(n_slots):
                 q = scores.coordinate[i]
                 s = tables.choice_state[q]
                 if tables.state_to_choice[s] == q:
-                    refresh_state(policy, theta, tables, actions, s, small, large)
+                    refresh_state(policy, theta, tables, actions, s, space)
 
         return tabular
 
-    def everywhere(policy, theta, tables, actions, scores, n_slots, small, large):
-        refresh_all(policy, theta, tables, actions, small, large)
+    def everywhere(policy, theta, tables, actions, scores, n_slots, space):
+        refresh_all(policy, theta, tables, actions, space)
 
     return everywhere
 
@@ -221,12 +276,10 @@ def _collect_scores(policy, tables, prob, pair, n_pairs, scores):
             for h in range(n_pairs):
                 chosen = pair[h]
                 s = tables.choice_state[chosen]
-                for j in range(d):
-                    scores.dense[h, j] = phi[chosen, j]
+                score = scores.dense[h]
+                add_row(score, phi[chosen], 1.0, 0.0)
                 for q in range(tables.state_to_choice[s], tables.state_to_choice[s + 1]):
-                    p = prob[q]
-                    for j in range(d):
-                        scores.dense[h, j] -= p * phi[q, j]
+                    add_row(score, phi[q], -prob[q], 1.0)
             return d
 
         return dense

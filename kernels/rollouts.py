@@ -10,7 +10,8 @@ The schedule is part of the definition, so that a plain program replays it: jobs
 without a job takes the next one (in the order of the lanes) and draws, from its own stream, one word for T and,
 where the first pair is not given, one word whose high half picks the state and low half the action. Then, in
 rounds, *every* lane draws one word, and every lane with a job makes one transition with it: high half the
-branch, low half the next action. A lane whose job is finished takes the next before the next round.
+branch, low half the next action. (Exact draws spend the whole word on the state or branch, and the next word of
+the lane on the action.) A lane whose job is finished takes the next before the next round.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
-from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.policies import prepare_row
 from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
@@ -53,10 +57,35 @@ def _next(lane, i):
     return word
 
 
+def branch_bits(entry, word):
+    """The part of a lane's word that picks a branch (or a start state)."""
+    raise NotImplementedError
+
+
+@overload(branch_bits, jit_options=INLINE)
+def _branch_bits(entry, word):
+    if entry.dtype == types.uint32:
+        return lambda entry, word: word >> _HALF
+    return lambda entry, word: word
+
+
+def action_bits(entry, lane, i, word):
+    """The part of a lane's word that picks an action: its low half, or a new word for exact draws."""
+    raise NotImplementedError
+
+
+@overload(action_bits, jit_options=INLINE)
+def _action_bits(entry, lane, i, word):
+    if entry.dtype == types.uint32:
+        return lambda entry, lane, i, word: word & _LOW
+    return lambda entry, lane, i, word: _next(lane, i)
+
+
 @inlined
-def _step_lanes(tables, entry, lane, total, n):
+def _step_lanes(tables, actions, lane, total, n):
     """One transition of lanes 0..n-1, in stages so that their loads overlap; return how many have ended."""
     branch_entry, choice_word, choice_signal = tables.branch_entry, tables.choice_word, tables.choice_signal
+    entry = actions.entry
     for i in range(LANES):
         lane[_WORD + i] = _next(lane, i)
     for i in range(n):
@@ -81,7 +110,7 @@ def _step_lanes(tables, entry, lane, total, n):
 
 
 @inlined
-def _begin(tables, entry, lane, total, i, job, choice, row):
+def _begin(tables, actions, lane, total, i, job, choice, row):
     """Start a job on lane i; return its horizon T."""
     horizon = geometric_horizon(_next(lane, i), tables.log_gamma_inverse)
     q = choice
@@ -90,8 +119,9 @@ def _begin(tables, entry, lane, total, i, job, choice, row):
         code = _U64(row)
         if row == 0:
             n = _U64(tables.start_entry.shape[0])
-            code = _U64(draw_label(tables.start_entry, _U64(0), n, word >> _HALF))
-        q = np.int64(draw_action(entry, code, word & _LOW))
+            code = draw_label(tables.start_entry, _U64(0), n, branch_bits(actions.entry, word))
+        prepare_row(actions, tables, code)
+        q = np.int64(draw_action(actions.entry, code, action_bits(actions.entry, lane, i, word)))
     lane[_JOB + i] = _U64(job)
     lane[_LEFT + i] = _U64(horizon)
     lane[_CHOICE + i] = _U64(q)
@@ -113,10 +143,10 @@ def _retire(lane, total, i, last):
 
 
 @kernel
-def rollouts(tables, entry, rng, job_choice, job_row, out_total, out_choice):
+def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     """Run one rollout a job; return the number of transitions made.
 
-    tables : Tables; entry : action entries of the policy (Actions.entry)
+    tables : Tables; actions : Actions or LazyActions of the policy
     rng : uint64[4, LANES], advanced
     job_choice : int64[J], the first pair, or -1: then the action is drawn in the state whose row code is
     job_row : uint32[J], or 0: then the state is drawn from the start distribution
@@ -151,7 +181,7 @@ def rollouts(tables, entry, rng, job_choice, job_row, out_total, out_choice):
                     lane[_JOB + i] = _NO_JOB
                 if next_job < n_jobs:
                     transitions += _begin(
-                        tables, entry, lane, total, i, next_job, job_choice[next_job], job_row[next_job]
+                        tables, actions, lane, total, i, next_job, job_choice[next_job], job_row[next_job]
                     )
                     next_job += 1
                 else:
@@ -160,9 +190,9 @@ def rollouts(tables, entry, rng, job_choice, job_row, out_total, out_choice):
             if n == 0:
                 break
         if n == LANES:
-            ended = _step_lanes(tables, entry, lane, total, LANES)
+            ended = _step_lanes(tables, actions, lane, total, LANES)
         else:
-            ended = _step_lanes(tables, entry, lane, total, n)
+            ended = _step_lanes(tables, actions, lane, total, n)
     for i in range(LANES):
         for k in range(4):
             rng[k, lane[_STREAM + i]] = lane[k * LANES + i]

@@ -2,11 +2,14 @@
 
 An *entry* is three 32-bit numbers (threshold, accepted label, rejected label). A draw from a row of n entries
 spends 32 random bits u: with x = u * n, the entry is number x >> 32 and its coin the low half of x; the coin
-below the threshold accepts. Reaching a label costs one load of 12 bytes beside each other.
+below the threshold accepts. Reaching a label costs loads from 12 bytes that stand together.
 
-Error of a draw against the exact law: u takes 2^32 values, so an entry is picked with probability within
-2^-32 of 1/n and its coin falls on multiples of gcd-free spacing at most n 2^-32; with the rounding of the
-threshold, total variation <= n 2^-32. (n = 5 branches: 1.2e-9.)
+Error of a draw against the exact law: of the 2^32 values of u, those that pick an entry and accept number
+within 1 of threshold / n, those that pick it within 1 of 2^32 / n, and a threshold is cut to a multiple of
+2^-32. Added up over the row, total variation <= (n + 1) 2^-32: 1.4e-9 for five branches, 2.3e-7 for 1,000.
+Where that matters, entries of three doubles serve instead (``draws="exact"``): the threshold then has 53 bits,
+and every draw spends a word of its own through a double in [0, 1), with total variation <= (n + 1) 2^-53.
+The code is chosen by the entries' type.
 
 Three kinds of rows are drawn from: the start distribution, the branches of a choice, the choices of a state.
 The labels of the first two are *row codes* of states: the row of action entries that belongs to the state, as
@@ -19,15 +22,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
-from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.streams import to_unit
 
 _U32 = np.uint32
 _U64 = np.uint64
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 LENGTH_BITS = np.uint64(24)  # of a choice's row word: first branch entry << 24 | number of branches
-_LENGTH_MASK = np.uint64((1 << 24) - 1)
 
 
 class Tables(NamedTuple):
@@ -38,8 +43,8 @@ class Tables(NamedTuple):
     m = 0). W is a multiple of four, so a record does not straddle cache lines more than it must.
     """
 
-    start_entry: np.ndarray  # uint32[n, 3]: entries of the start distribution
-    branch_entry: np.ndarray  # uint32[B, 3]
+    start_entry: np.ndarray  # uint32[n, 3] or float64[n, 3]: entries of the start distribution
+    branch_entry: np.ndarray  # the same type, [B, 3]
     choice_word: np.ndarray  # uint64[C, W]
     choice_signal: np.ndarray  # float64[C, W]
     choice_state: np.ndarray  # int32[C]
@@ -53,76 +58,113 @@ class Tables(NamedTuple):
 class Actions(NamedTuple):
     """The action probabilities of one policy and their alias entries."""
 
-    entry: np.ndarray  # uint32[P, 3], labels are choices; P = sum of the row lengths
+    entry: np.ndarray  # uint32[P, 3] or float64[P, 3], labels are choices; P = sum of the row lengths
     prob: np.ndarray  # float64[C]
 
 
-@kernel
-def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, small, large):
-    """Write the alias entries of one row: weights ``weight[first:first+n]`` with sum 1, labels likewise.
+def threshold_of(entry, p):
+    """The threshold that accepts with probability p < 1, in the entries' type."""
+    raise NotImplementedError
 
-    ``n_entries`` >= n; surplus entries have weight zero and always reject. ``small`` and ``large`` are work
-    space of n_entries. A label of weight zero is never drawn: its threshold is 0, and only labels that are
-    large enough to give are drawn from.
+
+@overload(threshold_of, jit_options=INLINE)
+def _threshold_of(entry, p):
+    if entry.dtype == types.uint32:
+        return lambda entry, p: _U32(min(p * 4294967296.0, 4294967295.0))
+    return lambda entry, p: p
+
+
+class RowSpace(NamedTuple):
+    """Work space for rows of up to n entries."""
+
+    small: np.ndarray  # int64[n]
+    large: np.ndarray  # int64[n]
+    scaled: np.ndarray  # float64[n]
+    label: np.ndarray  # uint32[n]
+
+
+@kernel
+def row_space(n):
+    """Work space for rows of up to n entries."""
+    return RowSpace(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n, np.uint32))
+
+
+@inlined
+def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, space):
+    """Write the alias entries of one row: weights ``weight[first:first+n]`` with sum 1, labels ``label[0:n]``.
+
+    ``n_entries`` >= n; surplus entries have weight zero and always reject. A label of weight zero is never
+    drawn: its threshold is 0, and only labels that are large enough to give are drawn from.
     """
+    small, large, scaled = space.small, space.large, space.scaled
     n_small = 0
     n_large = 0
-    scaled = np.empty(n_entries)
+    # Entries are put on both lists and counted on one: a branch here would be guessed wrong half the time.
     for i in range(n_entries):
         p = weight[first + i] * n_entries if i < n else 0.0
         scaled[i] = p
-        if p < 1.0:
-            small[n_small] = i
-            n_small += 1
-        else:
-            large[n_large] = i
-            n_large += 1
+        small[n_small] = i
+        large[n_large] = i
+        is_small = np.int64(p < 1.0)
+        n_small += is_small
+        n_large += 1 - is_small
     while n_small > 0 and n_large > 0:
         n_small -= 1
         i = small[n_small]
         j = large[n_large - 1]
         e = entry_first + i
-        entry[e, 0] = _U32(min(scaled[i] * 4294967296.0, 4294967295.0))
-        entry[e, 1] = label[first + i] if i < n else label[first + j]
-        entry[e, 2] = label[first + j]
+        entry[e, 0] = threshold_of(entry, scaled[i])
+        entry[e, 1] = label[i if i < n else j]
+        entry[e, 2] = label[j]
         scaled[j] -= 1.0 - scaled[i]
-        if scaled[j] < 1.0:
-            n_large -= 1
-            small[n_small] = j
-            n_small += 1
-    # What is left holds 1 up to rounding, in either list. A weight of zero cannot be left over unless rounding
-    # used up every large one; it then takes the label of the heaviest.
-    heaviest = 0
-    for i in range(1, n):
-        if weight[first + i] > weight[first + heaviest]:
-            heaviest = i
-    while n_large > 0 or n_small > 0:
-        if n_large > 0:
-            n_large -= 1
-            i = large[n_large]
-        else:
-            n_small -= 1
-            i = small[n_small]
-        k = i if i < n and weight[first + i] > 0.0 else heaviest
-        e = entry_first + i
-        entry[e, 0] = _U32(0)
-        entry[e, 1] = label[first + k]
-        entry[e, 2] = label[first + k]
+        small[n_small] = j
+        is_small = np.int64(scaled[j] < 1.0)
+        n_small += is_small
+        n_large -= is_small
+    # What is left holds 1 up to rounding, in either list.
+    for k in range(n_large + n_small):
+        i = large[k] if k < n_large else small[k - n_large]
+        j = i
+        if i >= n or weight[first + i] == 0.0:  # only if rounding used up every large one
+            j = 0
+            for other in range(1, n):
+                if weight[first + other] > weight[first + j]:
+                    j = other
+        entry[entry_first + i, 0] = 0
+        entry[entry_first + i, 1] = label[j]
+        entry[entry_first + i, 2] = label[j]
+
+
+def draw_label(entry, first, n, bits):
+    """Label drawn from entries ``first .. first+n-1`` by bits: 32 of them in a uint64, or a word for exact draws."""
+    raise NotImplementedError
+
+
+@overload(draw_label, jit_options=INLINE)
+def _draw_label(entry, first, n, bits):
+    if entry.dtype == types.uint32:
+
+        def packed(entry, first, n, bits):
+            x = bits * n
+            e = first + (x >> _HALF)
+            return _U64(entry[e, _U64(2) - _U64((x & _LOW) < _U64(entry[e, 0]))])
+
+        return packed
+
+    def exact(entry, first, n, bits):
+        x = to_unit(bits) * n
+        i = min(_U64(x), n - _U64(1))  # the product may round up to n
+        e = first + i
+        return _U64(entry[e, _U64(2) - _U64(x - i < entry[e, 0])])
+
+    return exact
 
 
 @inlined
-def draw_label(entry, first, n, half_word):
-    """Label drawn from entries ``first .. first+n-1`` by 32 random bits in a uint64."""
-    x = half_word * n
-    e = first + (x >> _HALF)
-    return entry[e, _U64(2) - _U64((x & _LOW) < _U64(entry[e, 0]))]
-
-
-@inlined
-def draw_action(entry, code, half_word):
+def draw_action(entry, code, bits):
     """Choice drawn from the row of action entries with this row code (uint64)."""
     n = code & (~code + _U64(1))
-    return draw_label(entry, (code ^ n) >> _U64(1), n, half_word)
+    return draw_label(entry, (code ^ n) >> _U64(1), n, bits)
 
 
 @kernel
@@ -153,17 +195,14 @@ def build_branches(choice_to_branch, branch_target, branch_prob, state_row, entr
     longest = 1
     for q in range(n_choices):
         longest = max(longest, choice_to_branch[q + 1] - choice_to_branch[q])
-    small = np.empty(longest, np.int64)
-    large = np.empty(longest, np.int64)
-    label = np.empty(longest, np.uint32)
-    weight = np.empty(longest)
+    space = row_space(longest)
+    label = space.label
     for q in range(n_choices):
         first = choice_to_branch[q]
         n = choice_to_branch[q + 1] - first
         for i in range(n):
             label[i] = state_row[branch_target[first + i]]
-            weight[i] = branch_prob[first + i]
-        fill_alias_row(weight, 0, n, label, entry, first, n, small, large)
+        fill_alias_row(branch_prob, first, n, label, entry, first, n, space)
 
 
 @kernel
@@ -178,41 +217,34 @@ def build_choice_words(choice_to_branch, choice_word):
 def build_start(start, state_row, entry):
     """Fill the entries of the start distribution over its support (entry has one row a supported state)."""
     n = entry.shape[0]
-    label = np.empty(n, np.uint32)
+    space = row_space(n)
     weight = np.empty(n)
     i = 0
     for s in range(start.shape[0]):
         if start[s] > 0.0:
-            label[i] = state_row[s]
+            space.label[i] = state_row[s]
             weight[i] = start[s]
             i += 1
-    fill_alias_row(weight, 0, n, label, entry, 0, n, np.empty(n, np.int64), np.empty(n, np.int64))
+    fill_alias_row(weight, 0, n, space.label, entry, 0, n, space)
 
 
-@kernel
-def fill_action_row(tables, actions, s, small, large):
+@inlined
+def fill_action_row(tables, actions, s, space):
     """Rebuild the action entries of state s from its probabilities."""
-    code = tables.state_row[s]
-    n_entries = code & (~code + _U32(1))
+    code = _U64(tables.state_row[s])
+    n_entries = code & (~code + _U64(1))
     first = tables.state_to_choice[s]
     n = tables.state_to_choice[s + 1] - first
-    label = np.empty(n, np.uint32)
     for i in range(n):
-        label[i] = _U32(first + i)
+        space.label[i] = _U32(first + i)
+    entry_first = np.int64((code ^ n_entries) >> _U64(1))
     fill_alias_row(
-        actions.prob[first : first + n], 0, n, label, actions.entry, (code ^ n_entries) >> _U32(1),
-        np.int64(n_entries), small, large,
-    )  # fmt: skip
+        actions.prob, first, n, space.label, actions.entry, entry_first, np.int64(n_entries), space
+    )
 
 
 @kernel
-def fill_actions(tables, actions):
+def fill_actions(tables, actions, space):
     """Rebuild the action entries of all states from their probabilities."""
-    n_states = tables.state_row.shape[0]
-    longest = 1
-    for s in range(n_states):
-        longest = max(longest, tables.state_to_choice[s + 1] - tables.state_to_choice[s])
-    small = np.empty(2 * longest, np.int64)
-    large = np.empty(2 * longest, np.int64)
-    for s in range(n_states):
-        fill_action_row(tables, actions, s, small, large)
+    for s in range(tables.state_row.shape[0]):
+        fill_action_row(tables, actions, s, space)

@@ -20,7 +20,7 @@ from fastcmdp import exact
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms.pd_anpg import Run
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import rollouts
+from fastcmdp.kernels import pd_anpg, rollouts
 from fastcmdp.policies import LogLinear
 from fastcmdp.problem import Problem, streams
 from fastcmdp.tables import build_actions, build_tables
@@ -68,7 +68,7 @@ def roll(cmdp: CMDP, pi: Floats, choice: NDArray[np.int64], row: Any) -> tuple[F
     tables, n = build_tables(cmdp), len(choice)
     total, last = np.empty((n, tables.n_signals)), np.empty(n, np.int64)
     rows = np.broadcast_to(np.asarray(row, np.uint32), n).copy()
-    rollouts.rollouts(tables, build_actions(tables, pi).entry, streams(5, 1)[0], choice, rows, total, last)
+    rollouts.rollouts(tables, build_actions(tables, pi), streams(5, 1)[0], choice, rows, total, last)
     return total, last
 
 
@@ -127,17 +127,26 @@ def make_run(cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, t
     return run
 
 
-def one_batch() -> tuple[Floats, Floats]:
-    """Scores and target A_L of N samples, as the inner loop of a pilot step sees them."""
+def one_batch() -> pd_anpg.Work:
+    """What the inner loop of a pilot step sees, of N samples."""
     run = make_run(CMDP2, LogLinear(PHI), PDANPG(inner=N, pilot=1), 1, THETA)
     work = run.work()
     run.advance(0, 1, work)
     assert run.state.outer[0] == 0
-    return work.scores.dense, work.target
+    return work
 
 
-def test_fisher_matrix_and_gradient_are_unbiased() -> None:
-    scores, target = one_batch()
+def test_advantages_fisher_matrix_and_gradient_are_unbiased() -> None:
+    work = one_batch()
+    scores, target = work.scores.dense, work.target
+    groups = [work.advantage[work.pair[:N] == q] for q in range(CMDP2.n_choices)]
+    advantages = exact.advantages(CMDP2, PI)
+    other = exact.q_values(CMDP2, PI) - exact.values(CMDP2, PI).mean(
+        axis=0
+    )  # a baseline that is not the state's own
+    assert p_value(*(mean_test(a, mean) for a, mean in zip(groups, advantages, strict=True))) > HOLDS
+    assert p_value(*(mean_test(a, mean) for a, mean in zip(groups, other, strict=True))) < FAILS
+
     upper = np.triu_indices(len(THETA))
     fisher = (scores[:, :, None] * scores[:, None, :])[:, *upper]
     assert p_value(mean_test(fisher, exact.fisher(CMDP2, SCORES, PI)[upper])) > HOLDS

@@ -14,7 +14,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba import config
+from numba import config, njit
 
 import fastcmdp
 from fastcmdp.algorithms import PDANPG
@@ -56,6 +56,11 @@ def test_geometric_horizon(gamma: float) -> None:
 SHORT = [0.0, 0.3, 0.3]  # has no law, and must not draw its first label all the same
 
 
+@njit
+def draw_label(entry: np.ndarray, first: np.uint64, n: np.uint64, bits: np.uint64) -> np.uint64:
+    return tables.draw_label(entry, first, n, bits)
+
+
 def alias_cases() -> list[list[float]]:
     """Weights that sum to 1 to rounding, zeros and hardly possible labels among them."""
     rng = np.random.default_rng(1)
@@ -73,13 +78,13 @@ def test_alias_rows(surplus: int) -> None:
     for weights in alias_cases():
         n = len(weights)
         size = n + surplus
-        entry, space = np.zeros((size, 3), np.uint32), np.empty((2, size), np.int64)
+        entry, space = np.zeros((size, 3), np.uint32), tables.row_space(size)
         label = np.arange(100, 100 + n, dtype=np.uint32)
-        tables.fill_alias_row(np.array(weights), 0, n, label, entry, 0, size, space[0], space[1])
+        tables.fill_alias_row(np.array(weights), 0, n, label, entry, 0, size, space)
         row = naive.fill_alias_row(weights, label.tolist(), size)
         assert [tuple(e) for e in entry.tolist()] == row
         for word in [0, 2**31, 2**32 - 1]:
-            drawn = tables.draw_label(entry, np.uint64(0), np.uint64(size), np.uint64(word))
+            drawn = draw_label(entry, np.uint64(0), np.uint64(size), np.uint64(word))
             assert drawn == naive.draw_label(row, word)
         # Over all 2^32 half words: nothing impossible, and everything else as often as it should be. Each of the
         # 2 * size bounds between labels is rounded to a whole word, and each threshold down.
@@ -148,8 +153,12 @@ class Inner:
             mark=np.full(d, -1, np.int32),
             dense=dense,
         )
-        self.weights = asgd.LazyWeights(np.full(n_steps + 1, np.nan), np.full(n_steps, np.nan))
-        asgd.fill_lazy_weights(momentum, self.weights)
+        self.weights = self._weights(n_steps)
+
+    def _weights(self, n_steps: int) -> asgd.Weights:
+        weights = asgd.Weights(np.full(n_steps + 1, np.nan), np.full(n_steps, np.nan))
+        asgd.fill_weights(self.momentum, weights)
+        return weights
 
     def lazy(self) -> np.ndarray:
         inner, omega = self._space()
@@ -161,8 +170,11 @@ class Inner:
     def dense(self, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """The tail average of so many steps, and the last iterate."""
         inner, omega = self._space()
-        asgd.asgd_dense(self.momentum, self.scores, self.target, n_steps, self.d, inner, omega)
-        return omega, inner.x
+        weights = self._weights(n_steps)
+        asgd.asgd_dense(self.momentum, weights, self.scores, self.target, n_steps, self.d, inner, omega)
+        alpha, beta = self.momentum.alpha, self.momentum.beta
+        p = alpha * beta / (1.0 - alpha + alpha * beta)
+        return omega, inner.u + (1.0 - p) * inner.w
 
     def _space(self) -> tuple[asgd.InnerState, np.ndarray]:
         garbage = np.full((3, self.d), np.nan)
@@ -188,8 +200,9 @@ def test_asgd(momentum: asgd.Momentum, n_steps: int) -> None:
     tail = [case.dense(h)[1] for h in range(n_steps // 2 + 1, n_steps + 1)]
     np.testing.assert_allclose(dense, np.mean(tail, axis=0), rtol=0, atol=1e-12)
     if n_steps == 1:
-        assert dense.tolist() == last.tolist()
-        np.testing.assert_allclose(last, momentum.delta * target[0] * case.scores.dense[0], rtol=1e-15)
+        first = momentum.delta * target[0] * case.scores.dense[0]
+        np.testing.assert_allclose(dense, first, rtol=1e-12)
+        np.testing.assert_allclose(last, first, rtol=1e-12)
     for is_dense in (True, False):
         norm = asgd.natural_norm(case.scores, dense, n_steps, is_dense)
         assert norm == pytest.approx(naive.natural_norm(rows, dense.tolist()), rel=1e-12)
@@ -231,7 +244,7 @@ def run_many_models() -> None:
             for settings in (PDANPG(outer=2, inner=3, pilot=1), spelled):
                 run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
                 run.advance(1, 3, run.work())
-        build_actions(run.problem.tables, run.prob[0])
+        build_actions(run.problem.tables, run.policies()[0])
     kernels = [tables.build_state_rows, tables.build_branches, tables.build_choice_words, tables.build_start]
     kernels += [tables.fill_actions, policies.refresh_all, pd_anpg.advance]
     print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))

@@ -49,8 +49,8 @@ def test_rollouts(cmdp: CMDP, n_jobs: int, spread: float) -> None:
     job_row = np.array([0 if s is None else tables.state_row[s] for _, s in jobs], np.uint32)
     total, choice = np.full((n_jobs, tables.n_signals), np.nan), np.full(n_jobs, -1)
     rng = streams(SEED, 2)[1]
-    entry = build_actions(tables, np.array(prob)).entry
-    transitions = rollouts(tables, entry, rng, job_choice, job_row, total, choice)
+    actions = build_actions(tables, np.array(prob))
+    transitions = rollouts(tables, actions, rng, job_choice, job_row, total, choice)
 
     words = naive.streams(SEED, 1, LANES)
     expected = naive.rollouts(naive.plain(cmdp), prob, words, jobs)
@@ -67,8 +67,8 @@ def test_sample_batch(cmdp: CMDP, fresh: bool, n_pairs: int) -> None:
     prob = random_policy(cmdp, 1.0)
     run = make_run(cmdp, TabularSoftmax(), PDANPG(inner=n_pairs))
     work, rng = run.work(), run.state.rng[0]
-    entry = build_actions(run.problem.tables, np.array(prob)).entry
-    transitions = pd_anpg.sample_batch(run.problem.tables, entry, rng, n_pairs, fresh, work)
+    actions = build_actions(run.problem.tables, np.array(prob))
+    transitions = pd_anpg.sample_batch(run.problem.tables, actions, rng, n_pairs, fresh, work)
 
     words = naive.streams(SEED, 0, LANES)
     expected = naive.sample_batch(naive.plain(cmdp), prob, words, n_pairs, fresh)

@@ -30,7 +30,7 @@ import numpy as np
 
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import asgd, pd_anpg, policies
-from fastcmdp.kernels.tables import Actions
+from fastcmdp.kernels.tables import Actions, row_space
 from fastcmdp.problem import Problem, streams
 from fastcmdp.tables import n_action_entries
 
@@ -198,9 +198,26 @@ class Run:
             average=np.zeros((replicates, 2 + m)),
             sums=np.zeros((replicates, 1 + 2 * m)),
         )
-        self.prob = np.empty((replicates, cmdp.n_choices))
-        self.entry = np.empty((replicates, n_action_entries(problem.tables), 3), np.uint32)
+        self.actions = [self._actions(r) for r in range(replicates)]
         self.refresh()
+
+    def _actions(self, r: int) -> Any:
+        """Action tables of replicate r: kept up to date, or made where a draw needs them."""
+        problem = self.problem
+        tables, policy = problem.tables, problem.policy
+        n_states, h = problem.cmdp.n_states, self.settings.inner
+        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
+        prob = np.empty(problem.cmdp.n_choices)
+        transitions = (3 * h + 1) * tables.horizon
+        if isinstance(policy.data, policies.Tabular) or transitions > n_states:
+            return Actions(entry, prob)
+        row_state = np.empty(len(entry), np.int32)
+        code = tables.state_row.astype(np.int64)
+        row_state[(code - (code & -code)) // 2] = np.arange(n_states)
+        return policies.LazyActions(
+            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_state,
+            policy.data, self.state.theta[r], self._row_space(),
+        )  # fmt: skip
 
     def _dual_max(self, given: float | None) -> np.ndarray:
         problem, m = self.problem, self.problem.cmdp.n_constraints
@@ -212,17 +229,27 @@ class Run:
         return np.full(m, 2.0 / ((1.0 - problem.cmdp.gamma) * slater))
 
     def refresh(self) -> None:
-        """Rebuild the action tables of all replicates from theta (at the start, or after loading a state)."""
-        small, large = self._row_space()
-        for r in range(self.prob.shape[0]):
-            actions = Actions(self.entry[r], self.prob[r])
-            policies.refresh_all(
-                self.problem.policy.data, self.state.theta[r], self.problem.tables, actions, small, large
-            )
+        """Rebuild the action tables from theta: at the start, and after loading a state."""
+        for actions in self.actions:
+            if isinstance(actions, policies.LazyActions):
+                actions.now[0] += 1
+        self._refresh([a for a in self.actions if isinstance(a, Actions)])
 
-    def _row_space(self) -> tuple[np.ndarray, np.ndarray]:
-        widest = 2 * int(np.diff(self.problem.cmdp.state_to_choice).max())
-        return np.empty(widest, np.int64), np.empty(widest, np.int64)
+    def _refresh(self, tables: list[Any]) -> None:
+        for r, actions in enumerate(self.actions):
+            if any(actions is one for one in tables):
+                policies.refresh_all(
+                    self.problem.policy.data, self.state.theta[r], self.problem.tables,
+                    Actions(actions.entry, actions.prob), self._row_space(),
+                )  # fmt: skip
+
+    def policies(self) -> np.ndarray:
+        """Action probabilities of all replicates, float64[R, C]."""
+        self._refresh([a for a in self.actions if isinstance(a, policies.LazyActions)])
+        return np.stack([actions.prob for actions in self.actions])
+
+    def _row_space(self) -> Any:
+        return row_space(2 * int(np.diff(self.problem.cmdp.state_to_choice).max()))
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""
@@ -238,7 +265,6 @@ class Run:
             mark=np.full(d, -1, np.int32),
             dense=np.zeros((0, 0) if support else (h, d)),
         )
-        small, large = self._row_space()
         return pd_anpg.Work(
             job_choice=np.zeros(2 * h + 1, np.int64),
             job_row=np.zeros(2 * h + 1, np.uint32),
@@ -250,15 +276,14 @@ class Run:
             target=np.zeros(h),
             scores=scores,
             inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
-            weights=asgd.LazyWeights(np.zeros(h + 1), np.zeros(h)),
+            weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
             omega=np.zeros(slots),
-            small=small,
-            large=large,
+            space=self._row_space(),
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
         """Make up to n_steps outer steps (pilot steps included) of replicate r."""
         pd_anpg.advance(
             self.problem.tables, self.problem.policy.data, self.momentum, self.steps, self.state,
-            self.entry, self.prob, work, r, n_steps,
+            self.actions[r], work, r, n_steps,
         )  # fmt: skip
