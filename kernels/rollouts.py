@@ -91,10 +91,11 @@ def _step_lanes(tables, actions, lane, total, n):
     for i in range(n):
         row = lane[_ROW + i]
         lane[_CODE + i] = draw_label(
-            branch_entry, row >> LENGTH_BITS, row & _LENGTH, lane[_WORD + i] >> _HALF
+            branch_entry, row >> LENGTH_BITS, row & _LENGTH, branch_bits(entry, lane[_WORD + i])
         )
     for i in range(n):
-        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], lane[_WORD + i] & _LOW)
+        prepare_row(actions, tables, lane[_CODE + i])
+        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], action_bits(entry, lane, i, lane[_WORD + i]))
     for i in range(n):
         q = lane[_CHOICE + i]
         lane[_ROW + i] = choice_word[q, 0]

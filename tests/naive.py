@@ -8,11 +8,12 @@ states and choices themselves; features ``phi`` are C lists of d numbers, the un
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-Row = list[tuple[int, Any, Any]]  # alias entries: threshold, accepted label, rejected label
+Row = list[tuple[float, Any, Any]]  # alias entries: threshold, accepted label, rejected label
 
 
 class Model(NamedTuple):
@@ -25,11 +26,12 @@ class Model(NamedTuple):
     start: list[float]
     signals: list[list[float]]
     gamma: float
+    exact: bool  # draws of 53 bits each, else two draws of 32 bits share a word
 
 
-def plain(cmdp: Any) -> Model:
+def plain(cmdp: Any, exact: bool = False) -> Model:
     """The lists of a model that holds arrays under the same names."""
-    return Model(*(getattr(cmdp, name).tolist() for name in Model._fields[:-1]), cmdp.gamma)
+    return Model(*(getattr(cmdp, name).tolist() for name in Model._fields[:-2]), cmdp.gamma, exact)
 
 
 def random_rows(
@@ -61,6 +63,7 @@ MODELS = {
     "one state": random_rows(4, n_states=1, n_actions=5),
     "one action everywhere": random_rows(5, n_actions=1),
     "many actions": random_rows(6, n_states=30, n_actions=17, m=2),
+    "many states": random_rows(11, n_states=300, gamma=0.8),
     "short horizon": random_rows(7, gamma=0.1),
     "long horizon": random_rows(8, gamma=0.99),
     "start with zeros": random_rows(9, start=[0.0, 0.25, 0.0, 0.75, 0.0]),
@@ -132,7 +135,7 @@ def geometric_horizon(word: int, gamma: float) -> int:
 # Alias rows.
 
 
-def fill_alias_row(weights: list[float], labels: list[Any], n_entries: int) -> Row:
+def fill_alias_row(weights: list[float], labels: list[Any], n_entries: int, exact: bool = False) -> Row:
     """Vose's construction: each light entry is filled up by the last heavy one."""
     n = len(weights)
     scaled = [w * n_entries for w in weights] + [0.0] * (n_entries - n)
@@ -141,7 +144,7 @@ def fill_alias_row(weights: list[float], labels: list[Any], n_entries: int) -> R
     row: Row = [(0, None, None)] * n_entries
     while small and large:
         i, j = small.pop(), large[-1]
-        threshold = min(int(scaled[i] * 2.0**32), 2**32 - 1)
+        threshold = scaled[i] if exact else min(int(scaled[i] * 2.0**32), 2**32 - 1)
         row[i] = (threshold, labels[i] if i < n else labels[j], labels[j])
         scaled[j] -= 1.0 - scaled[i]
         if scaled[j] < 1.0:
@@ -152,21 +155,29 @@ def fill_alias_row(weights: list[float], labels: list[Any], n_entries: int) -> R
     return row
 
 
-def draw_label(row: Row, half_word: int) -> Any:
-    number, coin = divmod(half_word * len(row), 2**32)
+def draw_label(row: Row, bits: int, exact: bool = False) -> Any:
+    """Drawn by 32 bits, or by the 53 high bits of a whole word."""
+    if exact:
+        x = to_unit(bits) * len(row)
+        number = min(int(x), len(row) - 1)
+        coin: float = x - number
+    else:
+        number, coin = divmod(bits * len(row), 2**32)
     threshold, accepted, rejected = row[number]
     return accepted if coin < threshold else rejected
 
 
-def law(row: Row) -> dict[Any, int]:
-    """How many of the 2^32 half words draw each label."""
-    n, count = len(row), dict.fromkeys([label for entry in row for label in entry[1:]], 0)
+def law(row: Row, exact: bool = False) -> dict[Any, Fraction]:
+    """Probability of each label, over all 2^32 half words; for exact draws, over a continuous u."""
+    n, total = len(row), 1 if exact else 2**32
+    prob = dict.fromkeys([label for entry in row for label in entry[1:]], Fraction(0))
     for i, (threshold, accepted, rejected) in enumerate(row):
-        # The half word u draws from entry i where i 2^32 <= u n < (i + 1) 2^32.
-        first, middle, end = (-(-x // n) for x in (i << 32, (i << 32) + threshold, (i + 1) << 32))
-        count[accepted] += middle - first
-        count[rejected] += end - middle
-    return count
+        # Entry i is picked where i total <= u n < (i + 1) total, and accepts up to its threshold.
+        ends = [Fraction(x) / n for x in (i * total, i * total + Fraction(threshold), (i + 1) * total)]
+        first, middle, last = ends if exact else [Fraction(math.ceil(x)) for x in ends]
+        prob[accepted] += (middle - first) / total
+        prob[rejected] += (last - middle) / total
+    return prob
 
 
 def row_length(n: int) -> int:
@@ -186,7 +197,7 @@ def build_state_rows(model: Model) -> tuple[list[int], int]:
 
 def build_start(model: Model) -> Row:
     support = [s for s in range(n_states(model)) if model.start[s] > 0.0]
-    return fill_alias_row([model.start[s] for s in support], support, len(support))
+    return fill_alias_row([model.start[s] for s in support], support, len(support), model.exact)
 
 
 def build_branches(model: Model) -> list[Row]:
@@ -205,7 +216,8 @@ def fill_actions(model: Model, prob: list[float]) -> list[Row]:
     rows = []
     for s in range(n_states(model)):
         mine = choices(model, s)
-        rows.append(fill_alias_row([prob[q] for q in mine], list(mine), row_length(len(mine))))
+        weights = [prob[q] for q in mine]
+        rows.append(fill_alias_row(weights, list(mine), row_length(len(mine)), model.exact))
     return rows
 
 
@@ -216,6 +228,11 @@ class Rollouts(NamedTuple):
     total: list[list[float]]  # a job: sums of all signals over its T + 1 pairs
     choice: list[int]  # a job: its last pair
     horizon: list[int]  # a job: T
+
+
+def bits(word: int, stream: np.random.SFC64, exact: bool) -> tuple[int, int]:
+    """What draws the state and what draws the action: two halves of a word, or the word and the next."""
+    return (word, next_word(stream)) if exact else divmod(word, 2**32)
 
 
 def rollouts(
@@ -239,8 +256,9 @@ def rollouts(
                 horizon = geometric_horizon(next_word(stream), model.gamma)
                 q, s = jobs[next_job]
                 if q is None:
-                    high, low = divmod(next_word(stream), 2**32)
-                    q = draw_label(action_rows[draw_label(start, high) if s is None else s], low)
+                    high, low = bits(next_word(stream), stream, model.exact)
+                    s = draw_label(start, high, model.exact) if s is None else s
+                    q = draw_label(action_rows[s], low, model.exact)
                 out.total[next_job] = list(model.signals[q])
                 out.choice[next_job] = q
                 out.horizon[next_job] = horizon
@@ -249,12 +267,13 @@ def rollouts(
         if all(lane is None for lane in lanes):
             return out
         for lane, stream in zip(lanes, rng, strict=True):
-            high, low = divmod(next_word(stream), 2**32)
+            word = next_word(stream)
             if lane is None:
                 continue
+            high, low = bits(word, stream, model.exact)
             job = lane[0]
-            s = draw_label(branch_rows[out.choice[job]], high)
-            q = draw_label(action_rows[s], low)
+            s = draw_label(branch_rows[out.choice[job]], high, model.exact)
+            q = draw_label(action_rows[s], low, model.exact)
             out.choice[job] = q
             for k, signal in enumerate(model.signals[q]):
                 out.total[job][k] += signal
@@ -319,7 +338,7 @@ def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) ->
     return [sum(x[j] for x in tail) / len(tail) for j in range(d)]
 
 
-def fill_lazy_weights(momentum: Any, n_steps: int) -> tuple[list[float], list[float]]:
+def fill_weights(momentum: Any, n_steps: int) -> tuple[list[float], list[float]]:
     """Powers of the decay, and what a unit impulse at each step does to the tail average, by following it."""
     alpha, beta, xi, delta = momentum
     push = []
@@ -339,7 +358,7 @@ def asgd_lazy(
 ) -> list[float]:
     """The same as asgd_dense on scores given as (coordinate, value) pairs, touching nothing else."""
     alpha, beta, xi, delta = momentum
-    power, push = fill_lazy_weights(momentum, len(scores))
+    power, push = fill_weights(momentum, len(scores))
     decay = alpha * (1 - beta)
     p = alpha * beta / (1 - decay)
     u, w, last, omega = [0.0] * d, [0.0] * d, [0] * d, [0.0] * d
@@ -354,6 +373,12 @@ def asgd_lazy(
             last[i] = h + 1
             omega[i] -= push[h] * e * value
     return omega
+
+
+def iterate(momentum: Any, u: Any, w: Any) -> Any:
+    """x of the coordinates u = p x + (1 - p) v and w = x - v that the kernels run in."""
+    p = momentum.alpha * momentum.beta / (1 - momentum.alpha * (1 - momentum.beta))
+    return u + (1 - p) * w
 
 
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:

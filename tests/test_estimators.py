@@ -63,9 +63,11 @@ def law_test(counts: NDArray[Any], law: Floats) -> tuple[float, int]:
     return float(((seen - wanted) ** 2 / wanted).sum()), len(wanted) - 1
 
 
-def roll(cmdp: CMDP, pi: Floats, choice: NDArray[np.int64], row: Any) -> tuple[Floats, NDArray[np.int64]]:
+def roll(
+    cmdp: CMDP, pi: Floats, choice: NDArray[np.int64], row: Any, draws: str = "fast"
+) -> tuple[Floats, NDArray[np.int64]]:
     """Sums of the signals and last pair of rollouts from the given pairs or states."""
-    tables, n = build_tables(cmdp), len(choice)
+    tables, n = build_tables(cmdp, draws), len(choice)
     total, last = np.empty((n, tables.n_signals)), np.empty(n, np.int64)
     rows = np.broadcast_to(np.asarray(row, np.uint32), n).copy()
     rollouts.rollouts(tables, build_actions(tables, pi), streams(5, 1)[0], choice, rows, total, last)
@@ -75,8 +77,9 @@ def roll(cmdp: CMDP, pi: Floats, choice: NDArray[np.int64], row: Any) -> tuple[F
 FROM_START = np.full(N, -1)
 
 
-def test_j_is_unbiased() -> None:
-    total, last = roll(CMDP2, PI, FROM_START, 0)
+@pytest.mark.parametrize("draws", ["fast", "exact"])
+def test_j_is_unbiased(draws: str) -> None:
+    total, last = roll(CMDP2, PI, FROM_START, 0, draws)
     expected = exact.evaluate(CMDP2, PI).raw
     assert p_value(mean_test(total, expected)) > HOLDS
     assert p_value(mean_test(total - CMDP2.signals[last], expected)) < FAILS  # the last pair left out
@@ -98,8 +101,9 @@ def test_q_and_v_are_unbiased(which: str) -> None:
     assert p_value(*(mean_test(short[g], mean) for g, mean in zip(groups, expected, strict=True))) < FAILS
 
 
-def test_the_last_pair_follows_the_occupancy() -> None:
-    counts = np.bincount(roll(CMDP2, PI, FROM_START, 0)[1], minlength=CMDP2.n_choices)
+@pytest.mark.parametrize("draws", ["fast", "exact"])
+def test_the_last_pair_follows_the_occupancy(draws: str) -> None:
+    counts = np.bincount(roll(CMDP2, PI, FROM_START, 0, draws)[1], minlength=CMDP2.n_choices)
     law = exact.occupancy(CMDP2, PI)
     late = (law @ CMDP2.transition_matrix())[CMDP2.choice_state] * PI  # one transition too many
     assert p_value(law_test(counts, law)) > HOLDS
@@ -141,9 +145,8 @@ def test_advantages_fisher_matrix_and_gradient_are_unbiased() -> None:
     scores, target = work.scores.dense, work.target
     groups = [work.advantage[work.pair[:N] == q] for q in range(CMDP2.n_choices)]
     advantages = exact.advantages(CMDP2, PI)
-    other = exact.q_values(CMDP2, PI) - exact.values(CMDP2, PI).mean(
-        axis=0
-    )  # a baseline that is not the state's own
+    baseline = exact.values(CMDP2, PI).mean(axis=0)  # not the state's own
+    other = exact.q_values(CMDP2, PI) - baseline
     assert p_value(*(mean_test(a, mean) for a, mean in zip(groups, advantages, strict=True))) > HOLDS
     assert p_value(*(mean_test(a, mean) for a, mean in zip(groups, other, strict=True))) < FAILS
 
@@ -168,7 +171,7 @@ def inner_loops(n_inner: int, replicates: int) -> tuple[Floats, Floats]:
     work, last = run.work(), np.empty_like(run.state.theta)
     for r in range(replicates):
         run.advance(r, 1, work)
-        last[r] = work.inner.x
+        last[r] = naive.iterate(run.momentum, work.inner.u, work.inner.w)
     return run.state.theta - LOGITS, last
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from fastcmdp.kernels import asgd, pd_anpg, policies, rollouts, streams, tables
 from fastcmdp.policies import LogLinear, TabularSoftmax
 from fastcmdp.problem import Problem
 from fastcmdp.problem import streams as make_streams
-from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.tables import build_actions, build_tables, entry_type
 
+HALF_WORDS = [0, 1, 2**31, 2**32 - 1]
 WORDS = [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
 compiled = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="about compiled code")
 
@@ -52,7 +54,6 @@ def test_geometric_horizon(gamma: float) -> None:
 
 # Alias rows.
 
-
 SHORT = [0.0, 0.3, 0.3]  # has no law, and must not draw its first label all the same
 
 
@@ -73,43 +74,43 @@ def alias_cases() -> list[list[float]]:
     return cases
 
 
+@pytest.mark.parametrize("draws", ["fast", "exact"])
 @pytest.mark.parametrize("surplus", [0, 1, 5])
-def test_alias_rows(surplus: int) -> None:
+def test_alias_rows(surplus: int, draws: str) -> None:
+    exact = draws == "exact"
     for weights in alias_cases():
         n = len(weights)
         size = n + surplus
-        entry, space = np.zeros((size, 3), np.uint32), tables.row_space(size)
-        label = np.arange(100, 100 + n, dtype=np.uint32)
+        entry, space = np.zeros((size, 3), entry_type(draws)), tables.row_space(size)
+        label = np.arange(n, dtype=np.uint32)
         tables.fill_alias_row(np.array(weights), 0, n, label, entry, 0, size, space)
-        row = naive.fill_alias_row(weights, label.tolist(), size)
+        row = naive.fill_alias_row(weights, label.tolist(), size, exact)
         assert [tuple(e) for e in entry.tolist()] == row
-        for word in [0, 2**31, 2**32 - 1]:
-            drawn = draw_label(entry, np.uint64(0), np.uint64(size), np.uint64(word))
-            assert drawn == naive.draw_label(row, word)
-        # Over all 2^32 half words: nothing impossible, and everything else as often as it should be. Each of the
-        # 2 * size bounds between labels is rounded to a whole word, and each threshold down.
-        count = naive.law(row)
-        assert sum(count.values()) == 2**32
-        assert all(count.get(100 + i, 0) == 0 for i in range(n) if weights[i] == 0.0)
-        if weights == SHORT:
-            continue
-        off = sum(abs(count.get(100 + i, 0) - w * 2.0**32) for i, w in enumerate(weights)) / 2
-        assert off <= size + 1
+        for bits in WORDS if exact else HALF_WORDS:
+            drawn = draw_label(entry, np.uint64(0), np.uint64(size), np.uint64(bits))
+            assert drawn == naive.draw_label(row, bits, exact)
+        # Nothing impossible, over all 2^32 half words; and everything else as often as it should be.
+        law = [naive.law(row, exact).get(i, 0) for i in range(n)]
+        assert all(p == 0 for p, weight in zip(law, weights, strict=True) if weight == 0.0)
+        if weights != SHORT:
+            off = sum(abs(p - Fraction(weight)) for p, weight in zip(law, weights, strict=True)) / 2
+            assert off <= Fraction(size + 1, 2**53 if exact else 2**32)
 
 
+@pytest.mark.parametrize("draws", ["fast", "exact"])
 @pytest.mark.parametrize("name", naive.MODELS)
-def test_tables_of_a_model(name: str) -> None:
-    cmdp = CMDP(**naive.MODELS[name])
-    model, got = naive.plain(cmdp), build_tables(cmdp)
+def test_tables_of_a_model(name: str, draws: str) -> None:
+    cmdp, exact = CMDP(**naive.MODELS[name]), draws == "exact"
+    model, got = naive.plain(cmdp, exact), build_tables(cmdp, draws)
     codes, n_entries = naive.build_state_rows(model)
     assert got.state_row.tolist() == codes
 
-    def coded(rows: list[naive.Row]) -> list[list[int]]:
+    def coded(rows: list[naive.Row]) -> list[list[float]]:
         return [[threshold, codes[yes], codes[no]] for row in rows for threshold, yes, no in row]
 
     assert got.branch_entry.tolist() == coded(naive.build_branches(model))
     assert got.start_entry.tolist() == coded([naive.build_start(model)])
-    assert {yes for _, yes, _ in naive.build_start(model)} <= {s for s, p in enumerate(model.start) if p > 0}
+    assert {s for _, *labels in naive.build_start(model) for s in labels} <= set(np.flatnonzero(cmdp.start))
     assert got.choice_signal[:, 1 : 1 + got.n_signals].tolist() == model.signals
 
     prob = np.random.default_rng(0).random(cmdp.n_choices)
@@ -117,10 +118,10 @@ def test_tables_of_a_model(name: str) -> None:
     entry, rows = build_actions(got, prob).entry, naive.fill_actions(model, prob.tolist())
     assert len(entry) == n_entries
     assert sorted(map(tuple, entry.tolist())) == sorted(e for row in rows for e in row)
-    for s, row in enumerate(rows):
-        for half_word in [0, 2**31, 2**32 - 1]:
-            drawn = tables.draw_action(entry, np.uint64(codes[s]), np.uint64(half_word))
-            assert drawn == naive.draw_label(row, half_word)
+    for code, row in zip(codes, rows, strict=True):
+        for bits in WORDS if exact else HALF_WORDS:
+            drawn = tables.draw_action(entry, np.uint64(code), np.uint64(bits))
+            assert drawn == naive.draw_label(row, bits, exact)
 
 
 # The inner loop.
@@ -172,9 +173,7 @@ class Inner:
         inner, omega = self._space()
         weights = self._weights(n_steps)
         asgd.asgd_dense(self.momentum, weights, self.scores, self.target, n_steps, self.d, inner, omega)
-        alpha, beta = self.momentum.alpha, self.momentum.beta
-        p = alpha * beta / (1.0 - alpha + alpha * beta)
-        return omega, inner.u + (1.0 - p) * inner.w
+        return omega, naive.iterate(self.momentum, inner.u, inner.w)
 
     def _space(self) -> tuple[asgd.InnerState, np.ndarray]:
         garbage = np.full((3, self.d), np.nan)
@@ -187,7 +186,7 @@ def test_asgd(momentum: asgd.Momentum, n_steps: int) -> None:
     case = Inner(momentum, n_steps)
     rows, target = case.scores.dense.tolist(), case.target.tolist()
     pairs = [[(i, g) for i, g in enumerate(row) if g != 0.0] for row in rows]
-    power, push = naive.fill_lazy_weights(momentum, n_steps)
+    power, push = naive.fill_weights(momentum, n_steps)
     np.testing.assert_allclose(case.weights.decay_power, power, rtol=1e-13)  # another pow
     np.testing.assert_allclose(case.weights.push, push, rtol=1e-11, atol=1e-15)  # a formula against a sum
 
@@ -252,9 +251,13 @@ def run_many_models() -> None:
 
 @compiled
 def test_kernels_compile_once_a_policy_kind() -> None:
-    """In a process of its own, for other tests may call kernels as no user does."""
+    """In a process of its own, for other tests may call kernels as no user does.
+
+    Where a model has many states, rows of log-linear policies are made on demand: two kinds more.
+    """
     count = json.loads(python("import test_kernels; test_kernels.run_many_models()", Path(__file__).parent))
-    assert count.pop("refresh_all") == count.pop("advance") == 3
+    assert count.pop("refresh_all") == 3
+    assert count.pop("advance") == 5
     assert set(count.values()) == {1}
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms.pd_anpg import Run
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels import pd_anpg, policies
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import LogLinear, TabularSoftmax
@@ -28,8 +28,8 @@ MODELS = {name: CMDP(**rows) for name, rows in naive.MODELS.items()}
 every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys())
 
 
-def make_run(cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1) -> Run:
-    return settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), SEED, replicates)
+def make_run(cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1, draws: str = "fast") -> Run:
+    return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
 
 
 def random_policy(cmdp: CMDP, spread: float) -> list[float]:
@@ -40,8 +40,9 @@ def random_policy(cmdp: CMDP, spread: float) -> list[float]:
 @every_model
 @pytest.mark.parametrize("n_jobs", [0, 1, LANES - 1, LANES, 3 * LANES + 1])
 @pytest.mark.parametrize("spread", [1.0, 1000.0])  # the second: probabilities 0 and 1
-def test_rollouts(cmdp: CMDP, n_jobs: int, spread: float) -> None:
-    prob, tables = random_policy(cmdp, spread), build_tables(cmdp)
+@pytest.mark.parametrize("draws", ["fast", "exact"])
+def test_rollouts(cmdp: CMDP, n_jobs: int, spread: float, draws: str) -> None:
+    prob, tables = random_policy(cmdp, spread), build_tables(cmdp, draws)
     jobs: list[tuple[int | None, int | None]] = [
         [(None, None), (j % cmdp.n_choices, None), (None, j % cmdp.n_states)][j % 3] for j in range(n_jobs)
     ]
@@ -53,7 +54,7 @@ def test_rollouts(cmdp: CMDP, n_jobs: int, spread: float) -> None:
     transitions = rollouts(tables, actions, rng, job_choice, job_row, total, choice)
 
     words = naive.streams(SEED, 1, LANES)
-    expected = naive.rollouts(naive.plain(cmdp), prob, words, jobs)
+    expected = naive.rollouts(naive.plain(cmdp, draws == "exact"), prob, words, jobs)
     assert total.tolist() == expected.total
     assert choice.tolist() == expected.choice
     assert transitions == sum(expected.horizon)
@@ -90,24 +91,27 @@ SETTINGS = {
 
 
 @every_model
-@pytest.mark.parametrize("kind", ["tabular", "sparse", "dense"])
+@pytest.mark.parametrize("kind", ["tabular", "tabular, exact draws", "sparse", "dense"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_advance(cmdp: CMDP, kind: str, settings: PDANPG) -> None:
     rng = np.random.default_rng(SEED)
     phi = rng.standard_normal((cmdp.n_choices, 4))
-    if kind == "tabular":
-        phi = np.eye(cmdp.n_choices)
-    elif kind == "sparse":
+    policy: Any = LogLinear(phi)
+    if kind == "sparse":
         phi *= rng.random(phi.shape) < 0.5
-    policy = (
-        TabularSoftmax() if kind == "tabular" else LogLinear(sp.csr_array(phi) if kind == "sparse" else phi)
-    )
-    run = make_run(cmdp, policy, settings, replicates=2)
+        policy = LogLinear(sp.csr_array(phi))
+    elif kind != "dense":
+        phi = np.eye(cmdp.n_choices)
+        policy = TabularSoftmax()
+    exact = kind.endswith("exact draws")
+    run = make_run(cmdp, policy, settings, replicates=2, draws="exact" if exact else "fast")
+    on_demand = cmdp is MODELS["many states"] and kind in ("sparse", "dense")
+    assert isinstance(run.actions[1], policies.LazyActions) is on_demand
     n_steps = settings.outer + settings.pilot
     run.advance(1, n_steps, run.work())
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
-    naive.advance(naive.plain(cmdp), phi.tolist(), run.momentum, run.steps, state, n_steps)
+    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.momentum, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
