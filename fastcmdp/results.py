@@ -66,23 +66,23 @@ class Trace:
     exact: bool = True
 
     def record(self, run: Any) -> None:
-        """Write the next point from a run that stands there."""
-        state, cmdp = run.state, run.problem.cmdp
-        i, n_outer = self.done, self.outer[-1]
+        """Write the next point from a run that stands there; an interrupt leaves it unwritten."""
+        state, cmdp, i = run.state, run.problem.cmdp, self.done
+        values = np.full((len(state.outer), 1 + cmdp.n_constraints), np.nan)
+        nu = np.zeros(self.occupancy.shape[1:])
+        policies = run.policies() if self.exact else ()
+        for r in np.flatnonzero(state.failed < 0) if self.exact else ():
+            nu[r] = occupancy(cmdp, policies[r])
+            values[r] = cmdp.to_user_values(nu[r] @ cmdp.signals / (1.0 - cmdp.gamma))
+        last = len(self.outer) - 1
+        weight = (self.outer[min(i + 1, last)] - self.outer[max(i - 1, 0)]) / 2
+        late = self.outer[i] >= self.outer[-1] * (1 - LAST_QUARTER)
+        total = self.occupancy + np.stack([weight * nu, weight * late * nu])
         self.samples[:, i] = 0 if i == 0 else state.samples
         self.sums[:, i] = state.sums
         self.duals[:, i] = cmdp.to_user_duals(state.dual)
-        neighbours = self.outer[max(i - 1, 0)], self.outer[i], self.outer[min(i + 1, len(self.outer) - 1)]
-        weight = (neighbours[2] - neighbours[0]) / 2
-        late = self.outer[i] >= n_outer * (1 - LAST_QUARTER)
-        policies = run.policies() if self.exact else ()
-        for r in np.flatnonzero(state.failed < 0) if self.exact else ():
-            nu = occupancy(cmdp, policies[r])
-            values = cmdp.to_user_values(nu @ cmdp.signals / (1.0 - cmdp.gamma))
-            self.reward[r, i], self.constraints[r, i] = values[0], values[1:]
-            self.occupancy[0, r] += weight * nu
-            self.occupancy[1, r] += weight * late * nu
-        self.done += 1
+        self.reward[:, i], self.constraints[:, i] = values[:, 0], values[:, 1:]
+        self.occupancy, self.done = total, i + 1
 
 
 def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bool) -> Trace:
@@ -332,7 +332,7 @@ class Result:
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
         cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        state = "finished" if self.finished else f"at outer step {int(self.trace.outer[self.trace.done - 1])}"
+        state = "finished" if self.finished else f"at outer step {int(self.trace.outer[max(self.trace.done - 1, 0)])}"
         total, seconds = int(self.samples.sum()), self.trace.seconds
         lines = [
             f"{self.algorithm.name} on {cmdp!r}",

@@ -22,7 +22,7 @@ def _hash_of_sources() -> str:
 _SOURCES = _hash_of_sources()
 
 
-INLINE = {"forceinline": True}  # also for ``overload(..., jit_options=INLINE)``
+INLINE: Any = {"forceinline": True}  # also for ``overload(..., jit_options=INLINE)``
 
 
 def _own_files(compiled: Any) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
+from fastcmdp.cli.theory import theory
 from fastcmdp.cli.warmup import warmup
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, inspect, warmup):
+for verb in (solve, inspect, theory, warmup):
     app.command()(verb)
 
 

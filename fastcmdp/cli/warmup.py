@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy
@@ -10,33 +12,51 @@ import scipy
 from fastcmdp import envs
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
+from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels.streams import next_word
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
+from fastcmdp.problem import streams
 from fastcmdp.solve import solve
+from fastcmdp.tables import build_actions, build_tables
 
 
 def warmup(json: Json = False, quiet: Quiet = False) -> None:
     """Compile and cache every kernel for every kind of policy; later processes take them from the cache."""
     with faults():
         seconds = {}
-        cmdp = envs.river_swim(n_states=3, limit=1.0)
-        identity = np.eye(cmdp.n_choices)
-        kinds: dict[str, Policy] = {
-            "tabular": TabularSoftmax(),
-            "log-linear, dense": LogLinear(identity),
-            "log-linear, sparse": LogLinear(scipy.sparse.csr_array(identity)),
-        }
-        for algorithm in ALGORITHMS.values():
-            for kind, policy in kinds.items():
-                began = time.perf_counter()
-                # Shapes do not matter: numba compiles once for each combination of types.
-                solve(cmdp, algorithm(outer=1, inner=2), policy=policy, optimum=False, trace=1)
-                took = time.perf_counter() - began
-                seconds[f"{algorithm.name}, {kind}"] = took
-                if not quiet:
-                    note(f"{algorithm.name}, {kind}: {took:.1f} s")
+        for name, job in jobs().items():
+            began = time.perf_counter()
+            job()
+            seconds[name] = time.perf_counter() - began
+            if not quiet:
+                note(f"{name}: {seconds[name]:.1f} s")
         total, folder = sum(seconds.values()), pd_anpg.advance.stats.cache_path
         if json:
             print_json({"seconds": total, "kernels": seconds, "cache": folder})
         else:
             print(f"all kernels ready in {total:.1f} s, cached in {folder}")
+
+
+def jobs() -> dict[str, Callable[[], object]]:
+    """What to call, once for each combination of types; shapes and the number of constraints do not matter."""
+    cmdp = envs.river_swim(n_states=3, limit=1.0)
+    identity = np.eye(cmdp.n_choices)
+    kinds: dict[str, Policy] = {
+        "tabular": TabularSoftmax(),
+        "log-linear, dense": LogLinear(identity),
+        "log-linear, sparse": LogLinear(scipy.sparse.csr_array(identity)),
+    }
+    runs: dict[str, Callable[[], object]] = {
+        f"{algorithm.name}, {kind}": partial(
+            solve, cmdp, algorithm(outer=1, inner=2), policy=policy, optimum=False, trace=1
+        )
+        for algorithm in ALGORITHMS.values()
+        for kind, policy in kinds.items()
+    }
+    return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
+
+
+def _uncalled(cmdp: CMDP) -> None:
+    build_actions(build_tables(cmdp), np.full(cmdp.n_choices, 0.5))
+    next_word(streams(seed=0, replicates=1)[0], 0)
