@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,27 @@ def _own_files(compiled: Any) -> None:
     cache_file._cache_path = str(folder)
     cache_file._index_path = str(folder / cache_file._index_name)
     save, load = cache_file.save, cache_file.load
+    save_overload = compiled._cache.save_overload
+
+    def save_if_possible(signature: Any, data: Any) -> None:
+        with suppress(OSError):  # a folder that has gone, a full disk: compiled again next time
+            folder.mkdir(parents=True, exist_ok=True)
+            save_overload(signature, data)
 
     def save_labelled(key: Any, data: Any) -> None:
         save(key, (key, data))
 
     def load_labelled(key: Any) -> Any:
-        found = load(key)
+        try:
+            found = load(key)
+        except OSError:
+            return None
         if found is None or found[0] != key:
             return None  # compiled anew, and saved in its place
         return found[1]
 
     cache_file.save, cache_file.load = save_labelled, load_labelled
+    compiled._cache.save_overload = save_if_possible
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:

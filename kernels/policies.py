@@ -73,10 +73,10 @@ def dot(x, y):
 
 
 @reassociated
-def add_row(x, y, weight, keep):
-    """x = keep x + weight y."""
-    for j in range(x.shape[0]):
-        x[j] = keep * x[j] + weight * y[j]
+def combine(out, keep, x, weight, y, other):
+    """out = keep out + weight x + other y: two rows a sweep, for memory is what a sweep costs."""
+    for j in range(out.shape[0]):
+        out[j] = keep * out[j] + weight * x[j] + other * y[j]
 
 
 def logit(policy, theta, q):
@@ -111,31 +111,38 @@ def _logit(policy, theta, q):
 
 
 @inlined
-def refresh_state(policy, theta, tables, actions, s, space):
-    """Recompute the action probabilities and alias entries of state s from theta."""
-    first = tables.state_to_choice[s]
-    last = tables.state_to_choice[s + 1]
-    top = -np.inf
-    for q in range(first, last):
-        z = logit(policy, theta, q)
-        actions.prob[q] = z
-        top = max(top, z)
-    total = 0.0
-    for q in range(first, last):
-        p = math.exp(actions.prob[q] - top)
-        actions.prob[q] = p
-        total += p
-    share = 1.0 / total
-    for q in range(first, last):
-        actions.prob[q] *= share
-    fill_action_row(tables, actions, s, space)
+def refresh_states(policy, theta, tables, actions, space, states, n):
+    """Recompute the action probabilities and alias entries of ``states[0:n]`` from theta."""
+    # Plain arrays under their own names: see fill_action_row.
+    state_to_choice, state_row = tables.state_to_choice, tables.state_row
+    prob, entry = actions.prob, actions.entry.reshape(-1)
+    label, small, large, scaled = space.label, space.small, space.large, space.scaled
+    for k in range(n):
+        s = states[k]
+        first = state_to_choice[s]
+        last = state_to_choice[s + 1]
+        top = -np.inf
+        for q in range(first, last):
+            z = logit(policy, theta, q)
+            prob[q] = z
+            top = max(top, z)
+        total = 0.0
+        for q in range(first, last):
+            p = math.exp(prob[q] - top)
+            prob[q] = p
+            total += p
+        share = 1.0 / total
+        for q in range(first, last):
+            prob[q] *= share
+        fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled)
 
 
 @kernel
 def refresh_all(policy, theta, tables, actions, space):
     """Recompute the action probabilities and alias entries of every state."""
-    for s in range(tables.state_row.shape[0]):
-        refresh_state(policy, theta, tables, actions, s, space)
+    refresh_states(
+        policy, theta, tables, actions, space, np.arange(tables.state_row.shape[0]), tables.state_row.shape[0]
+    )
 
 
 class LazyActions(NamedTuple):
@@ -150,6 +157,7 @@ class LazyActions(NamedTuple):
     policy: Any
     theta: np.ndarray
     space: RowSpace
+    one: np.ndarray  # int64[1]
 
 
 def prepare_row(actions, tables, code):
@@ -165,7 +173,9 @@ def _prepare_row(actions, tables, code):
             s = actions.row_state[(code ^ (code & (~code + _ONE))) >> _ONE]
             if actions.stamp[s] != actions.now[0]:
                 actions.stamp[s] = actions.now[0]
-                refresh_state(actions.policy, actions.theta, tables, actions, s, actions.space)
+                one = actions.one
+                one[0] = s
+                refresh_states(actions.policy, actions.theta, tables, actions, actions.space, one, 1)
 
         return lazy
     return lambda actions, tables, code: None
@@ -188,11 +198,18 @@ def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
 
         def tabular(policy, theta, tables, actions, scores, n_slots, space):
             # A state's coordinates enter a batch together and in order, so its first one opens each run.
+            coordinate, choice_state, state_to_choice = (
+                scores.coordinate,
+                tables.choice_state,
+                tables.state_to_choice,
+            )
+            states = scores.position
+            n = 0
             for i in range(n_slots):
-                q = scores.coordinate[i]
-                s = tables.choice_state[q]
-                if tables.state_to_choice[s] == q:
-                    refresh_state(policy, theta, tables, actions, s, space)
+                s = choice_state[coordinate[i]]
+                states[n] = s
+                n += state_to_choice[s] == coordinate[i]
+            refresh_states(policy, theta, tables, actions, space, states, n)
 
         return tabular
 
@@ -277,9 +294,16 @@ def _collect_scores(policy, tables, prob, pair, n_pairs, scores):
                 chosen = pair[h]
                 s = tables.choice_state[chosen]
                 score = scores.dense[h]
-                add_row(score, phi[chosen], 1.0, 0.0)
-                for q in range(tables.state_to_choice[s], tables.state_to_choice[s + 1]):
-                    add_row(score, phi[q], -prob[q], 1.0)
+                q = tables.state_to_choice[s]
+                last = tables.state_to_choice[s + 1]
+                score[:] = 0.0
+                combine(score, 0.0, phi[chosen], 1.0, phi[q], -prob[q])
+                q += 1
+                while q + 1 < last:
+                    combine(score, 1.0, phi[q], -prob[q], phi[q + 1], -prob[q + 1])
+                    q += 2
+                if q < last:
+                    combine(score, 1.0, phi[q], -prob[q], phi[q], 0.0)
             return d
 
         return dense

@@ -29,6 +29,7 @@ from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
+_TWO = np.uint64(2)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _LENGTH = np.uint64((1 << 24) - 1)
@@ -82,54 +83,36 @@ def _action_bits(entry, lane, i, word):
 
 
 @inlined
-def _step_lanes(tables, actions, lane, total, n):
+def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, n):
     """One transition of lanes 0..n-1, in stages so that their loads overlap; return how many have ended."""
-    branch_entry, choice_word, choice_signal = tables.branch_entry, tables.choice_word, tables.choice_signal
-    entry = actions.entry
-    for i in range(LANES):
-        lane[_WORD + i] = _next(lane, i)
+    for i in range(LANES):  # _next, written out: so the compiler uses vector instructions (1.3 times faster)
+        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
+        word = lane[_A + i] + b + d
+        lane[_A + i] = b ^ (b >> _U64(11))
+        lane[_B + i] = c + (c << _U64(3))
+        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
+        lane[_D + i] = d + _ONE
+        lane[_WORD + i] = word
     for i in range(n):
         row = lane[_ROW + i]
-        lane[_CODE + i] = draw_label(
-            branch_entry, row >> LENGTH_BITS, row & _LENGTH, branch_bits(entry, lane[_WORD + i])
-        )
+        bits = branch_bits(entry, lane[_WORD + i])
+        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
     for i in range(n):
         prepare_row(actions, tables, lane[_CODE + i])
-        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], action_bits(entry, lane, i, lane[_WORD + i]))
+        bits = action_bits(entry, lane, i, lane[_WORD + i])
+        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], bits)
     for i in range(n):
-        q = lane[_CHOICE + i]
-        lane[_ROW + i] = choice_word[q, 0]
-        total[i] += choice_signal[q, 1]
-        total[LANES + i] += choice_signal[q, 2]
+        q = words * lane[_CHOICE + i]
+        lane[_ROW + i] = choice_word[q]
+        total[i] += choice_signal[q + _ONE]
+        total[LANES + i] += choice_signal[q + _TWO]
         for k in range(2, tables.n_signals):
-            total[k * LANES + i] += choice_signal[q, k + 1]
+            total[k * LANES + i] += choice_signal[q + _U64(k + 1)]
     ended = _U64(0)
     for i in range(n):
         lane[_LEFT + i] -= _ONE
         ended += _U64(lane[_LEFT + i] == _U64(0))
     return ended
-
-
-@inlined
-def _begin(tables, actions, lane, total, i, job, choice, row):
-    """Start a job on lane i; return its horizon T."""
-    horizon = geometric_horizon(_next(lane, i), tables.log_gamma_inverse)
-    q = choice
-    if q < 0:
-        word = _next(lane, i)
-        code = _U64(row)
-        if row == 0:
-            n = _U64(tables.start_entry.shape[0])
-            code = draw_label(tables.start_entry, _U64(0), n, branch_bits(actions.entry, word))
-        prepare_row(actions, tables, code)
-        q = np.int64(draw_action(actions.entry, code, action_bits(actions.entry, lane, i, word)))
-    lane[_JOB + i] = _U64(job)
-    lane[_LEFT + i] = _U64(horizon)
-    lane[_CHOICE + i] = _U64(q)
-    lane[_ROW + i] = tables.choice_word[q, 0]
-    for k in range(max(tables.n_signals, 2)):
-        total[k * LANES + i] = tables.choice_signal[q, k + 1]
-    return horizon
 
 
 @inlined
@@ -155,8 +138,16 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     out_choice : int64[J], the last pair
     """
     n_jobs = job_choice.shape[0]
+    n_signals = tables.n_signals
+    log_gamma_inverse = tables.log_gamma_inverse
+    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
+    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
+    entry = actions.entry.reshape(-1)
+    choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
+    n_start = _U64(tables.start_entry.shape[0])
+    words = _U64(tables.choice_word.shape[1])
     lane = np.empty(_N_WORDS, np.uint64)
-    total = np.zeros(max(tables.n_signals, 2) * LANES)
+    total = np.zeros(max(n_signals, 2) * LANES)
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
@@ -176,24 +167,45 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                     continue
                 job = lane[_JOB + i]
                 if job != _NO_JOB:
-                    for k in range(tables.n_signals):
+                    for k in range(n_signals):
                         out_total[job, k] = total[k * LANES + i]
                     out_choice[job] = np.int64(lane[_CHOICE + i])
                     lane[_JOB + i] = _NO_JOB
-                if next_job < n_jobs:
-                    transitions += _begin(
-                        tables, actions, lane, total, i, next_job, job_choice[next_job], job_row[next_job]
-                    )
-                    next_job += 1
-                else:
+                if next_job == n_jobs:
                     n -= 1
                     _retire(lane, total, i, n)
+                    continue
+                horizon = geometric_horizon(_next(lane, i), log_gamma_inverse)
+                q = _U64(job_choice[next_job])
+                if job_choice[next_job] < 0:
+                    word = _next(lane, i)
+                    code = _U64(job_row[next_job])
+                    if code == _U64(0):
+                        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                    prepare_row(actions, tables, code)
+                    q = draw_action(entry, code, action_bits(entry, lane, i, word))
+                lane[_JOB + i] = _U64(next_job)
+                lane[_LEFT + i] = _U64(horizon)
+                lane[_CHOICE + i] = q
+                q *= words
+                lane[_ROW + i] = choice_word[q]
+                total[i] = choice_signal[q + _ONE]
+                total[LANES + i] = choice_signal[q + _TWO]
+                for k in range(2, n_signals):
+                    total[k * LANES + i] = choice_signal[q + _U64(k + 1)]
+                transitions += horizon
+                next_job += 1
             if n == 0:
                 break
+        # The same lines twice, for with a constant number of lanes the compiler unrolls them.
         if n == LANES:
-            ended = _step_lanes(tables, actions, lane, total, LANES)
+            ended = _step_lanes(
+                tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, LANES
+            )
         else:
-            ended = _step_lanes(tables, actions, lane, total, n)
+            ended = _step_lanes(
+                tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, n
+            )
     for i in range(LANES):
         for k in range(4):
             rng[k, lane[_STREAM + i]] = lane[k * LANES + i]

@@ -32,6 +32,7 @@ _U32 = np.uint32
 _U64 = np.uint64
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_WIDTH = np.uint64(3)  # of an entry
 LENGTH_BITS = np.uint64(24)  # of a choice's row word: first branch entry << 24 | number of branches
 
 
@@ -90,13 +91,12 @@ def row_space(n):
 
 
 @inlined
-def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, space):
+def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, small, large, scaled):
     """Write the alias entries of one row: weights ``weight[first:first+n]`` with sum 1, labels ``label[0:n]``.
 
     ``n_entries`` >= n; surplus entries have weight zero and always reject. A label of weight zero is never
     drawn: its threshold is 0, and only labels that are large enough to give are drawn from.
     """
-    small, large, scaled = space.small, space.large, space.scaled
     n_small = 0
     n_large = 0
     # Entries are put on both lists and counted on one: a branch here would be guessed wrong half the time.
@@ -112,10 +112,10 @@ def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, space
         n_small -= 1
         i = small[n_small]
         j = large[n_large - 1]
-        e = entry_first + i
-        entry[e, 0] = threshold_of(entry, scaled[i])
-        entry[e, 1] = label[i if i < n else j]
-        entry[e, 2] = label[j]
+        e = 3 * (entry_first + i)
+        entry[e] = threshold_of(entry, scaled[i])
+        entry[e + 1] = label[i if i < n else j]
+        entry[e + 2] = label[j]
         scaled[j] -= 1.0 - scaled[i]
         small[n_small] = j
         is_small = np.int64(scaled[j] < 1.0)
@@ -130,13 +130,17 @@ def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, space
             for other in range(1, n):
                 if weight[first + other] > weight[first + j]:
                     j = other
-        entry[entry_first + i, 0] = 0
-        entry[entry_first + i, 1] = label[j]
-        entry[entry_first + i, 2] = label[j]
+        e = 3 * (entry_first + i)
+        entry[e] = 0
+        entry[e + 1] = label[j]
+        entry[e + 2] = label[j]
 
 
 def draw_label(entry, first, n, bits):
-    """Label drawn from entries ``first .. first+n-1`` by bits: 32 of them in a uint64, or a word for exact draws."""
+    """Label drawn from entries ``first .. first+n-1`` by bits: 32 of them in a uint64, or a word for exact draws.
+
+    ``entry`` is flat, three numbers an entry: a width that the compiler knows saves a multiplication a load.
+    """
     raise NotImplementedError
 
 
@@ -146,23 +150,23 @@ def _draw_label(entry, first, n, bits):
 
         def packed(entry, first, n, bits):
             x = bits * n
-            e = first + (x >> _HALF)
-            return _U64(entry[e, _U64(2) - _U64((x & _LOW) < _U64(entry[e, 0]))])
+            e = _WIDTH * (first + (x >> _HALF))
+            return _U64(entry[e + _U64(2) - _U64((x & _LOW) < _U64(entry[e]))])
 
         return packed
 
     def exact(entry, first, n, bits):
         x = to_unit(bits) * n
         i = min(_U64(x), n - _U64(1))  # the product may round up to n
-        e = first + i
-        return _U64(entry[e, _U64(2) - _U64(x - i < entry[e, 0])])
+        e = _WIDTH * (first + i)
+        return _U64(entry[e + _U64(2) - _U64(x - i < entry[e])])
 
     return exact
 
 
 @inlined
 def draw_action(entry, code, bits):
-    """Choice drawn from the row of action entries with this row code (uint64)."""
+    """Choice drawn from the row of flat action entries with this row code (uint64)."""
     n = code & (~code + _U64(1))
     return draw_label(entry, (code ^ n) >> _U64(1), n, bits)
 
@@ -196,13 +200,13 @@ def build_branches(choice_to_branch, branch_target, branch_prob, state_row, entr
     for q in range(n_choices):
         longest = max(longest, choice_to_branch[q + 1] - choice_to_branch[q])
     space = row_space(longest)
-    label = space.label
+    label, flat = space.label, entry.reshape(-1)
     for q in range(n_choices):
         first = choice_to_branch[q]
         n = choice_to_branch[q + 1] - first
         for i in range(n):
             label[i] = state_row[branch_target[first + i]]
-        fill_alias_row(branch_prob, first, n, label, entry, first, n, space)
+        fill_alias_row(branch_prob, first, n, label, flat, first, n, space.small, space.large, space.scaled)
 
 
 @kernel
@@ -225,26 +229,35 @@ def build_start(start, state_row, entry):
             space.label[i] = state_row[s]
             weight[i] = start[s]
             i += 1
-    fill_alias_row(weight, 0, n, space.label, entry, 0, n, space)
-
-
-@inlined
-def fill_action_row(tables, actions, s, space):
-    """Rebuild the action entries of state s from its probabilities."""
-    code = _U64(tables.state_row[s])
-    n_entries = code & (~code + _U64(1))
-    first = tables.state_to_choice[s]
-    n = tables.state_to_choice[s + 1] - first
-    for i in range(n):
-        space.label[i] = _U32(first + i)
-    entry_first = np.int64((code ^ n_entries) >> _U64(1))
-    fill_alias_row(
-        actions.prob, first, n, space.label, actions.entry, entry_first, np.int64(n_entries), space
-    )
+    fill_alias_row(weight, 0, n, space.label, entry.reshape(-1), 0, n, space.small, space.large, space.scaled)
 
 
 @kernel
 def fill_actions(tables, actions, space):
     """Rebuild the action entries of all states from their probabilities."""
-    for s in range(tables.state_row.shape[0]):
-        fill_action_row(tables, actions, s, space)
+    state_to_choice, state_row, prob, entry = (
+        tables.state_to_choice,
+        tables.state_row,
+        actions.prob,
+        actions.entry,
+    )
+    entry = entry.reshape(-1)
+    label, small, large, scaled = space.label, space.small, space.large, space.scaled
+    for s in range(state_row.shape[0]):
+        fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled)
+
+
+@inlined
+def fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled):
+    """Rebuild the (flat) action entries of state s from its probabilities; plain arrays, for speed.
+
+    (A NamedTuple that is handed on costs two atomic operations an array on reference counts.)
+    """
+    code = _U64(state_row[s])
+    n_entries = code & (~code + _U64(1))
+    first = state_to_choice[s]
+    n = state_to_choice[s + 1] - first
+    for i in range(n):
+        label[i] = _U32(first + i)
+    entry_first = np.int64((code ^ n_entries) >> _U64(1))
+    fill_alias_row(prob, first, n, label, entry, entry_first, np.int64(n_entries), small, large, scaled)

@@ -63,7 +63,7 @@ MODELS = {
     "one state": random_rows(4, n_states=1, n_actions=5),
     "one action everywhere": random_rows(5, n_actions=1),
     "many actions": random_rows(6, n_states=30, n_actions=17, m=2),
-    "many states": random_rows(11, n_states=300, gamma=0.8),
+    "many states": random_rows(11, n_states=60, gamma=0.5),
     "short horizon": random_rows(7, gamma=0.1),
     "long horizon": random_rows(8, gamma=0.99),
     "start with zeros": random_rows(9, start=[0.0, 0.25, 0.0, 0.75, 0.0]),
@@ -205,9 +205,8 @@ def build_branches(model: Model) -> list[Row]:
     rows = []
     for q in range(len(model.signals)):
         weights = [model.branch_prob[b] for b in branches(model, q)]
-        rows.append(
-            fill_alias_row(weights, [model.branch_target[b] for b in branches(model, q)], len(weights))
-        )
+        targets = [model.branch_target[b] for b in branches(model, q)]
+        rows.append(fill_alias_row(weights, targets, len(weights), model.exact))
     return rows
 
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import asgd, pd_anpg, policies
 from fastcmdp.kernels.tables import Actions, row_space
@@ -150,6 +151,28 @@ class PDANPG:
             delta=self.delta or 1.0 / (5.0 * g2),
         )
 
+    @classmethod
+    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> PDANPG:
+        """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
+
+        Parameters
+        ----------
+        cmdp : CMDP
+        epsilon : float
+            In kernel units: rewards in [0, 1], constraints in [-1, 1].
+        **settings
+            ``c_K``, ``c_H`` and the like of the schedule, and other settings of this class.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> fc.PDANPG.for_epsilon(fc.envs.garnet(), 0.5, c_K=10).outer
+        4000
+        """
+        from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
+
+        return practical_schedule(cmdp, epsilon, **settings)
+
     def run(self, problem: Problem, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""
         return Run(self, problem, seed, replicates)
@@ -216,7 +239,7 @@ class Run:
         row_state[(code - (code & -code)) // 2] = np.arange(n_states)
         return policies.LazyActions(
             entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_state,
-            policy.data, self.state.theta[r], self._row_space(),
+            policy.data, self.state.theta[r], self._row_space(), np.zeros(1, np.int64),
         )  # fmt: skip
 
     def _dual_max(self, given: float | None) -> np.ndarray:
