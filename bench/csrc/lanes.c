@@ -42,9 +42,21 @@ static inline uint64_t draw_action(const uint32_t *entry, uint64_t code, uint64_
     return draw(entry, (code ^ n) >> 1, n, half);
 }
 
+static inline __attribute__((always_inline)) void draw_words(lanes *l) {
+#pragma GCC unroll 1
+    for (int i = 0; i < LANES; i++) { /* next, written out for vector instructions */
+        uint64_t b = l->b[i], c = l->c[i], d = l->d[i], word = l->a[i] + b + d;
+        l->a[i] = b ^ (b >> 11);
+        l->b[i] = c + (c << 3);
+        l->c[i] = ((c << 24) | (c >> 40)) + word;
+        l->d[i] = d + 1;
+        l->word[i] = word;
+    }
+}
+
 static inline __attribute__((always_inline)) int step(const model *m, lanes *l, int n) {
     int ended = 0;
-    for (int i = 0; i < LANES; i++) l->word[i] = next(l, i);
+    draw_words(l);
     for (int i = 0; i < n; i++)
         l->code[i] = draw(m->branch_entry, l->row[i] >> 24, l->row[i] & 0xffffff, l->word[i] >> 32);
     for (int i = 0; i < n; i++) l->q[i] = draw_action(m->action_entry, l->code[i], l->word[i] & 0xffffffff);
