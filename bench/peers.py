@@ -3,7 +3,7 @@
     python bench/peers.py [--quick] [--json FILE|-] [--only S,...] [--threads 1]
 
 Work: the batch sampler of Algorithm 1 under a fixed random policy (A = 4; S = 10 and 100 dense, larger ones with
-5 branches), in nanoseconds a transition. Peers that walk chains only (JAX, QuantEcon, NumPy, Python, Gymnasium)
+5 branches), in nanoseconds a transition. Peers that walk chains only (QuantEcon, NumPy, Python, Gymnasium)
 are timed on plain steps, which is less work. Every round times each peer once; the table shows medians over
 rounds, and ratios are medians of the ratios within a round. A peer that is not installed is named as absent.
 """
@@ -262,24 +262,31 @@ def chain_tables(case: Case) -> tuple[Any, Any]:
 
 
 def jax_chains(case: Case, chains: int = 16_384, length: int = 64) -> Peer:
-    """A jitted scan over many chains: an action, a next state, both signals added up, in single precision."""
+    """A jitted scan over many chains, single precision: action, next state, both signals added up, and with
+    probability 1 - gamma the rollout ends, its sums are kept and the chain starts anew (as Algorithm 1 needs)."""
     import jax
     import jax.numpy as jnp
 
     cumulative, actions = (jnp.asarray(x, jnp.float32) for x in chain_tables(case))
     signals = jnp.asarray(case.cmdp.signals, jnp.float32)
+    n_states = cumulative.shape[1]
 
     def step(carry: Any, key: Any) -> Any:
-        state, total = carry
-        u = jax.random.uniform(key, (2, chains))
+        state, total, kept = carry
+        u = jax.random.uniform(key, (3, chains))
         action = jax.vmap(jnp.searchsorted)(actions[state], u[0])
         choice = state * N_ACTIONS + jnp.minimum(action, N_ACTIONS - 1)
-        state = jax.vmap(jnp.searchsorted)(cumulative[choice], u[1])
-        return (jnp.minimum(state, cumulative.shape[1] - 1), total + signals[choice]), None
+        total = total + signals[choice]
+        moved = jnp.minimum(jax.vmap(jnp.searchsorted)(cumulative[choice], u[1]), n_states - 1)
+        ends = u[2] >= case.gamma
+        first = ((u[2] - case.gamma) / (1 - case.gamma) * n_states).astype(jnp.int32)  # uniform start
+        kept = kept + jnp.where(ends[:, None], total, 0)
+        return (jnp.where(ends, first, moved), jnp.where(ends[:, None], 0, total), kept), None
 
     @jax.jit
     def walk(key: Any) -> Any:
-        first = (jnp.zeros(chains, jnp.int32), jnp.zeros((chains, 2), jnp.float32))
+        zero = jnp.zeros((chains, 2), jnp.float32)
+        first = (jnp.zeros(chains, jnp.int32), zero, zero)
         return jax.lax.scan(step, first, jax.random.split(key, length))[0]
 
     keys = iter(range(1 << 30))

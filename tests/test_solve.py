@@ -297,7 +297,7 @@ TARGETS = {
 def test_defaults_work_untuned(name, seed):
     """All four replicates: last quarter within 5 % of J_r* and 2 % of J_c's range."""
     model = TARGETS[name]()
-    result = fc.solve(model, fc.PDANPG(outer=24_000, inner=200), seed=seed, replicates=4)
+    result = fc.solve(model, fc.PDANPG(outer=60_000, inner=200), seed=seed, replicates=4)
     best, late = result.optimum, result.last_quarter
     assert (late.gap <= 0.05 * abs(best.reward)).all(), late.gap / best.reward
     assert (late.violation <= 0.02 * np.ptp(best.constraint_range, axis=1)).all()
