@@ -7,6 +7,7 @@ from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
+from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
@@ -25,9 +26,11 @@ __all__ = [
     "TabularSoftmax",
     "envs",
     "evaluate",
+    "load",
     "load_run",
     "occupancy",
     "optimum",
     "resume",
+    "save",
     "solve",
 ]

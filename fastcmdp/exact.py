@@ -59,6 +59,7 @@ LARGEST_DENSE = 2_000  # up to here "direct" stays dense: sparse factors of a ra
 DENSE_ENTRIES = 20_000_000  # largest dense copy of P: C * S entries
 BLOCK_ENTRIES = 300_000  # chains are solved in blocks of so many entries, which stay in the cache
 LP_ENTRIES = 4_000  # branches per constraint up to which the full LP is quicker than the decomposition
+MOST_LP_ENTRIES = 1_000_000  # branches; 83,456 take 16 s, and the time grows faster than they do
 KRYLOV_STEPS = 100  # BiCGSTAB steps between two looks at the true residual
 KRYLOV_RESTARTS = 12
 SWEEPS = 10  # fixed-point steps before each restart, value iterations before each policy evaluation
@@ -436,9 +437,10 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     Solves max nu . r over occupancies nu >= 0 with sum_{q in s} nu(q) = (1-gamma) start(s) + gamma (P^T
     nu)(s) and nu . c_i >= 0 (Altman, Constrained Markov Decision Processes, 1999, chapter 3), either as it
     stands with HiGHS ("lp") or by Dantzig-Wolfe decomposition ("decomposition"): HiGHS mixes deterministic
-    policies, policy iteration finds the next one worth mixing in. Both give the same answer; the second needs
-    little memory beyond the model and is faster for all but small models. "auto" chooses by size, and takes
-    the second where the first fails its checks.
+    policies, policy iteration finds the next one worth mixing in. That is the dual method: each round maximises
+    the Lagrangian at the multipliers so far. Both give the same answer; the second needs little memory beyond
+    the model and is faster for all but small models. "auto" chooses by size, and takes the second where the
+    first fails its checks.
 
     The answer is checked twice before it is returned: its policy is evaluated afresh, and its multipliers are
     put into the dual function, which bounds how much better any other policy could be (``Optimum.gap``).
@@ -451,7 +453,7 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     ModelError
         When none of HiGHS's methods gives an answer that passes the checks.
     SettingError
-        When ``method`` is unknown.
+        When ``method`` is unknown, or "lp" for more than a million branches: said beforehand, not found out.
 
     Examples
     --------
@@ -465,6 +467,12 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     """
     if method not in ("auto", "lp", "decomposition"):
         raise SettingError(f"method is {method!r}; 'auto', 'lp' or 'decomposition' is expected")
+    if method == "lp" and cmdp.n_branches > MOST_LP_ENTRIES:
+        raise SettingError(
+            f"the linear programme of {cmdp.n_states} states and {cmdp.n_branches} branches is too large (at most "
+            f"{MOST_LP_ENTRIES} branches): method='decomposition' maximises the Lagrangian by policy iteration "
+            "instead, and gives the same optimum with a proven gap"
+        )
     m = cmdp.n_constraints
     if method == "auto" and cmdp.n_branches > LP_ENTRIES * m:
         method = "decomposition"

@@ -207,18 +207,6 @@ def test_bad_arguments_are_code_2(cli, arguments, words):
     assert words in answer.err
 
 
-@pytest.mark.parametrize("name", ["model.npz", "model.umb"])
-def test_files_are_read_by_fastcmdp_io_alone(cli, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, "fastcmdp.io", None)
-    answer = cli("inspect", name)
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"error: {name}: reading files is not there yet")
-    cmdp = fc.envs.river_swim()
-    monkeypatch.setitem(sys.modules, "fastcmdp.io", SimpleNamespace(load=lambda path: {name: cmdp}[path]))
-    found = cli("inspect", name, "--limit", 7, "--json").object()
-    assert (found["model"]["states"], found["limits"][0]["limit"]) == (8, 7.0)
-
-
 def test_a_damaged_checkpoint_is_code_2(cli, tmp_path):
     path = tmp_path / "run.npz"
     path.write_bytes(b"PK\x03\x04 not a run")

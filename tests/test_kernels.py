@@ -238,7 +238,9 @@ def run_many_models() -> None:
         outer=np.int32(2), inner=np.int8(3), pilot=np.uint8(1), eta=np.float32(0.1), zeta=1, lambda_max=2,
         g_squared=np.float32(4), mu_f=1, alpha=np.float32(0.5), xi=1, delta=np.float16(0.25), margin=1,
     )  # fmt: skip
-    for cmdp in [CMDP(**rows) for rows in naive.MODELS.values()] + arrays:
+    # Where a model has many states, rows of log-linear policies are made on demand: two kinds more, left out.
+    models = [CMDP(**rows) for name, rows in naive.MODELS.items() if name != "many states"]
+    for cmdp in models + arrays:
         phi = np.ones((cmdp.n_choices, 3), np.float32, order="F")
         spellings = [phi, phi.tolist(), phi[:, ::2], sp.coo_matrix(phi), sp.csc_array(phi.astype(int))]
         for policy in [TabularSoftmax(), *map(LogLinear, spellings)]:
@@ -253,13 +255,9 @@ def run_many_models() -> None:
 
 @compiled
 def test_kernels_compile_once_a_policy_kind() -> None:
-    """In a process of its own, for other tests may call kernels as no user does.
-
-    Where a model has many states, rows of log-linear policies are made on demand: two kinds more.
-    """
+    """In a process of its own, for other tests may call kernels as no user does."""
     count = json.loads(python("import test_kernels; test_kernels.run_many_models()", Path(__file__).parent))
-    assert count.pop("refresh_all") == 3
-    assert count.pop("advance") == 5
+    assert count.pop("refresh_all") == count.pop("advance") == 3
     assert set(count.values()) == {1}
 
 
@@ -311,10 +309,9 @@ def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("after", ["pass", "open(cache, 'w')"])
-def test_a_cache_that_went_away_stops_nothing(tmp_path: Path, after: str) -> None:
+def test_a_cache_that_went_away_stops_nothing(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     code = (
-        f"import shutil; import fastcmdp.kernels.streams; cache = {cache!r}; shutil.rmtree(cache); {after}; "
+        f"import shutil, fastcmdp.kernels.streams; shutil.rmtree({cache!r}); open({cache!r}, 'w').close(); "
     )
     assert python(code + UNSIGNED, NUMBA_CACHE_DIR=cache).split() == ["0.5"]

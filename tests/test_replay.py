@@ -90,10 +90,26 @@ SETTINGS = {
 }
 
 
-@every_model
-@pytest.mark.parametrize("kind", ["tabular", "tabular, exact draws", "sparse", "dense"])
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_advance(cmdp: CMDP, kind: str, settings: PDANPG) -> None:
+every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+
+
+@every_setting
+@pytest.mark.parametrize(
+    "kind", ["tabular", "sparse", "dense", pytest.param("exact", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "many states"])
+def test_advance(name: str, kind: str, settings: PDANPG) -> None:
+    compare_runs(MODELS[name], kind, settings, on_demand=False)
+
+
+@every_setting
+@pytest.mark.parametrize("kind", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
+def test_advance_with_rows_made_on_demand(kind: str, settings: PDANPG) -> None:
+    compare_runs(MODELS["many states"], kind, settings, on_demand=True)
+
+
+def compare_runs(cmdp: CMDP, kind: str, settings: PDANPG, on_demand: bool) -> None:
+    """A run and its twin; kind "exact" is tabular with exact draws."""
     rng = np.random.default_rng(SEED)
     phi = rng.standard_normal((cmdp.n_choices, 4))
     policy: Any = LogLinear(phi)
@@ -103,10 +119,8 @@ def test_advance(cmdp: CMDP, kind: str, settings: PDANPG) -> None:
     elif kind != "dense":
         phi = np.eye(cmdp.n_choices)
         policy = TabularSoftmax()
-    exact = kind.endswith("exact draws")
+    exact = kind == "exact"
     run = make_run(cmdp, policy, settings, replicates=2, draws="exact" if exact else "fast")
-    # Where a step visits few of the states, rows are made on demand (not so for tabular policies).
-    on_demand = kind in ("sparse", "dense") and (3 * settings.inner + 1) / (1 - cmdp.gamma) <= cmdp.n_states
     assert isinstance(run.actions[1], policies.LazyActions) is on_demand
     n_steps = settings.outer + settings.pilot
     run.advance(1, n_steps, run.work())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,16 +19,40 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
-
-FILES = (".npz", ".umb", ".drn", ".tra")
+from fastcmdp.io import ENDINGS, Description, build, read
 
 Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="gym:ID (Gymnasium) or env:NAME, settings after a question mark: 'env:garnet?n_states=50&seed=1'. "
-        f"NAME: {', '.join(sorted(GENERATORS))}.",
+        help="A file (.npz .umb .drn .tra .mat), gym:ID (Gymnasium) or env:NAME, settings after a question mark: "
+        f"'env:garnet?n_states=50&seed=1'. NAME: {', '.join(sorted(GENERATORS))}.",
         show_default=False,
+    ),
+]
+Reward = Annotated[
+    str | None,
+    typer.Option(help="In a file: the reward that is maximised; -NAME minimises it.", metavar="NAME"),
+]
+Constraints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        help="In a file: 'NAME <= NUMBER' or 'NAME >= NUMBER', repeatable; NAME is a reward, or label:NAME, which "
+        "counts visits to that label.",
+        metavar="TEXT",
+    ),
+]
+Start = Annotated[
+    str | None,
+    typer.Option(help="In a file: a label, a state's number, or 'uniform'.", metavar="WHERE"),
+]
+Beside = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        help="What goes with a .tra: .lab, .srew, .trew; repeatable. Default: those beside it.",
+        metavar="FILE",
     ),
 ]
 Limits = Annotated[
@@ -64,19 +88,61 @@ def faults() -> Iterator[None]:
             raise typer.Exit(130) from error
 
 
-def read_model(spec: str, gamma: float | None = None, limits: Sequence[float] | None = None) -> CMDP:
+@dataclass(frozen=True)
+class Naming:
+    """What the command line says about a file: which of its rewards is what, where to start, what goes with it."""
+
+    reward: str | None = None
+    constraints: Sequence[str] | None = None
+    start: str | None = None
+    beside: Sequence[Path] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given, by their names on the command line."""
+        options = zip(("--reward", "--constraint", "--start", "--with"), astuple(self), strict=True)
+        return {name: value for name, value in options if value}
+
+
+NO_NAMES = Naming()
+
+
+def is_file(spec: str) -> bool:
+    """Whether a model is a file, there or not, rather than a generator or an environment."""
+    return spec.partition(":")[0] not in ("env", "gym") and (
+        Path(spec).exists() or spec.lower().endswith(tuple(ENDINGS))
+    )
+
+
+def read_file(path: str, naming: Naming = NO_NAMES) -> Description:
+    """The description of a file."""
+    return read(path, files=list(naming.beside) if naming.beside else None)
+
+
+def tell_notes(path: str, description: Description) -> None:
+    """What the reader of a file changed or left out, as warnings."""
+    for told in description.notes:
+        warnings.warn(f"{path}: {told}", stacklevel=2)
+
+
+def read_model(
+    spec: str,
+    gamma: float | None = None,
+    limits: Sequence[float] | None = None,
+    naming: Naming = NO_NAMES,
+) -> CMDP:
     """The model named on the command line; ``gamma`` and ``limits`` override its defaults.
 
     Raises
     ------
     SettingError
-        A file, unless `fastcmdp.io` can read it; an unknown kind, name or key; a setting given twice.
+        An unknown kind, name or key; a setting given twice; names for what is no file.
     ModelError
-        From the generator or the adapter.
+        From the reader, the generator or the adapter.
     """
-    kind = spec.partition(":")[0]
-    if kind not in ("env", "gym") and (Path(spec).suffix in FILES or Path(spec).exists()):
-        return _read_file(spec, gamma, limits)
+    if is_file(spec):
+        return model_of(spec, read_file(spec, naming), gamma, limits, naming)
+    if naming.given():
+        raise SettingError(f"{', '.join(naming.given())}: for files only; {spec} takes settings after its ?")
     settings = [] if gamma is None else [f"gamma={gamma!r}"]
     if limits:
         settings.append(f"limit={','.join(map(repr, limits))}")
@@ -85,14 +151,25 @@ def read_model(spec: str, gamma: float | None = None, limits: Sequence[float] | 
     return from_spec(spec)
 
 
-def _read_file(path: str, gamma: float | None, limits: Sequence[float] | None) -> CMDP:
+def model_of(
+    path: str,
+    description: Description,
+    gamma: float | None,
+    limits: Sequence[float] | None,
+    naming: Naming,
+) -> CMDP:
+    """The model that the options make of a description."""
+    tell_notes(path, description)
     try:
-        load = getattr(importlib.import_module("fastcmdp.io"), "load", None)
-    except ImportError:
-        load = None
-    if load is None:
-        raise SettingError(f"{path}: reading files is not there yet; give gym:ID or env:NAME?key=value&...")
-    cmdp: CMDP = load(path) if gamma is None else load(path, gamma=gamma)
+        cmdp = build(
+            description,
+            reward=naming.reward,
+            constraints=naming.constraints or None,
+            gamma=gamma,
+            start=naming.start,
+        )
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     return cmdp.with_limits(limits) if limits else cmdp
 
 

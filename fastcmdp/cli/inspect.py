@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastcmdp.cli.common import (
+    Beside,
+    Constraints,
     Gamma,
     Json,
     Limits,
     Model,
+    Naming,
+    Reward,
+    Start,
     describe,
     describe_optimum,
     faults,
+    is_file,
+    model_of,
     print_json,
+    read_file,
     read_model,
 )
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError
 from fastcmdp.exact import Optimum, optimum
+from fastcmdp.io import Description, summary, text_summary
 
 
-def inspect(model: Model, limit: Limits = None, gamma: Gamma = None, json: Json = False) -> None:
-    """Sizes, ranges, feasibility, Slater value, exact optimum and multipliers of a model."""
+def inspect(
+    model: Model,
+    limit: Limits = None,
+    gamma: Gamma = None,
+    reward: Reward = None,
+    constraint: Constraints = None,
+    start: Start = None,
+    beside: Beside = None,
+    json: Json = False,
+) -> None:
+    """Sizes, ranges, feasibility, Slater value, exact optimum and multipliers of a model.
+
+    Of a file, without options: what it offers, so that the next command can be written.
+    """
+    naming = Naming(reward, constraint, start, beside)
     with faults():
-        cmdp = read_model(model, gamma, limit)
+        told: dict[str, Any] = {}
+        if is_file(model) and not naming.given().keys() - {"--with"} and not limit and gamma is None:
+            description = read_file(model, naming)
+            told = {"spec": model, "file": summary(description)}
+            if not json:
+                print(f"{model}\n{_indented(text_summary(description))}\n\n{_next(model, description)}")
+            if None in (description.problem.gamma, description.problem.reward):
+                if json:
+                    print_json(told)
+                return
+            cmdp = model_of(model, replace(description, notes=()), gamma, limit, naming)
+        else:
+            cmdp = read_model(model, gamma, limit, naming)
         best, reason, attainable = None, "", None
         try:
             best = optimum(cmdp)
@@ -35,7 +71,8 @@ def inspect(model: Model, limit: Limits = None, gamma: Gamma = None, json: Json 
             reason, attainable = str(error), error.best
         if json:
             print_json(
-                describe(model, cmdp)
+                told
+                | describe(model, cmdp)
                 | {
                     "feasible": best is not None,
                     "best_attainable": attainable,
@@ -45,6 +82,23 @@ def inspect(model: Model, limit: Limits = None, gamma: Gamma = None, json: Json 
             )
         else:
             print(text(model, cmdp, best, reason))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _next(path: str, description: Description) -> str:
+    """A command to go on with."""
+    if None not in (description.problem.gamma, description.problem.reward):
+        return f"  next: fastcmdp solve {path}\n"
+    names = [*description.rewards, *(f"label:{label}" for label in description.labels)]
+    words = ["fastcmdp", "inspect", path]
+    words += ["--reward", names[0]] if len(names) else []
+    words += ["--constraint", f"{names[1]} <= NUMBER"] if len(names) > 1 else []
+    words += ["--gamma", "0.95"] if description.problem.gamma is None else []
+    words += ["--start", "0"] if description.start is None else []
+    return f"  next, for instance: {shlex.join(words)}"
 
 
 def text(spec: str, cmdp: CMDP, best: Optimum | None, reason: str) -> str:

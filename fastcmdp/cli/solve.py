@@ -14,11 +14,16 @@ import typer
 from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.cli.common import (
+    Beside,
+    Constraints,
     Gamma,
     Json,
     Limits,
     Model,
+    Naming,
     Quiet,
+    Reward,
+    Start,
     describe,
     describe_optimum,
     faults,
@@ -66,6 +71,10 @@ def solve(
     threads: Annotated[int | None, typer.Option(help="Default: the processors at hand.", metavar="T")] = None,
     limit: Limits = None,
     gamma: Gamma = None,
+    reward: Reward = None,
+    constraint: Constraints = None,
+    start: Start = None,
+    beside: Beside = None,
     policy: Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.", metavar="NAME")] = "tabular",
     settings: Annotated[
         list[str] | None,
@@ -91,7 +100,7 @@ def solve(
         chosen = _policy(policy)
         changed = _settings(algorithm or DEFAULT.name, outer, inner, settings or ())
         _check_files(checkpoint, resume, plot)
-        cmdp = read_model(model, gamma, limit)
+        cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
         with reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:
             if resume:
                 assert checkpoint is not None

@@ -7,10 +7,15 @@ from typing import Annotated
 import typer
 
 from fastcmdp.cli.common import (
+    Beside,
+    Constraints,
     Gamma,
     Json,
     Limits,
     Model,
+    Naming,
+    Reward,
+    Start,
     describe,
     describe_optimum,
     faults,
@@ -40,6 +45,10 @@ def theory(
     seed: Annotated[int, typer.Option(help="Seed of the measured runs.", metavar="N")] = 0,
     limit: Limits = None,
     gamma: Gamma = None,
+    reward: Reward = None,
+    constraint: Constraints = None,
+    start: Start = None,
+    beside: Beside = None,
     json: Json = False,
 ) -> None:
     """A certificate of the paper's theory on a model, for a softmax with one parameter a choice.
@@ -50,7 +59,7 @@ def theory(
     with faults():
         from fastcmdp.theory import certificate  # here, so that other verbs start sooner
 
-        cmdp = read_model(model, gamma, limit)
+        cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
         best = optimum(cmdp)
         found = certificate(
             cmdp,

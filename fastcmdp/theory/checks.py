@@ -1,0 +1,37 @@
+"""Settings of the theory's functions, checked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fastcmdp.errors import SettingError
+
+
+def check_positive(name: str, value: float) -> float:
+    """The value as a float.
+
+    Raises
+    ------
+    SettingError
+        Not a positive finite number.
+    """
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise SettingError(f"{name} = {value!r}: a positive number is expected")
+    return float(value)
+
+
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """The value as an int.
+
+    Raises
+    ------
+    SettingError
+        Not an integer of at least ``least``.
+    """
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not number or value < least:
+        raise SettingError(f"{name} = {value!r}: an integer of at least {least} is expected")
+    return int(value)

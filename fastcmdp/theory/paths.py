@@ -1,0 +1,276 @@
+"""Runs of PD-ANPG, followed step by step and measured exactly at every step.
+
+A path is what `fastcmdp.solve` would do with the same settings and seed: the same kernels, one outer step at a
+time. eta is constant, so omega_k = (theta_{k+1} - theta_k)/eta is known, and at every (theta_k, lambda_k) all that
+Lemma 3 and Theorem 1 speak of is computed exactly: nothing is random but the path itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_anpg import Run as PDANPGRun
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.exact import Optimum
+from fastcmdp.exact import optimum as exact_optimum
+from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.problem import Problem
+from fastcmdp.tables import build_tables
+from fastcmdp.theory.checks import check_count
+from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
+from fastcmdp.theory.inner import conditional_mean
+from fastcmdp.theory.points import Parametrisation, Point, point
+from fastcmdp.theory.schedules import theorem_settings
+
+Floats = NDArray[np.float64]
+
+MOST_RETRIES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """R runs of K outer steps and what is exact at each of them; kernel units, expectations given (theta_k, lambda_k).
+
+    Attributes
+    ----------
+    cmdp : CMDP
+    parametrisation : Parametrisation
+    settings : PDANPG
+    optimum : Optimum
+    theta, dual : float64[R, K+1, d], float64[R, K+1, m]
+    raw : float64[R, K, 1+m]
+        J(theta_k).
+    kl : float64[R, K+1]
+        E_{d*} KL(pi* || pi_k).
+    pull : float64[R, K]
+        E_{nu*}[g . omega_k] at theta_k.
+    aim : float64[R, K]
+        E_{nu*}[g . omega*_k] at theta_k.
+    step : float64[R, K]
+        |omega_k|^2.
+    bias : float64[R, K]
+        |E[omega_k | theta_k, lambda_k] - omega*_k|.
+    natural : float64[R, K]
+        |omega*_k|^2.
+    transfer : float64[R, K]
+        2 L_{nu*}(omega*_k, theta_k, lambda_k): Assumption 3's quantity.
+    mu : float64[R, K]
+        Smallest eigenvalue of F(theta_k) on the span of the visited scores.
+    """
+
+    cmdp: CMDP
+    parametrisation: Parametrisation
+    settings: PDANPG
+    optimum: Optimum
+    theta: Floats
+    dual: Floats
+    raw: Floats
+    kl: Floats
+    pull: Floats
+    aim: Floats
+    step: Floats
+    bias: Floats
+    natural: Floats
+    transfer: Floats
+    mu: Floats
+
+    @property
+    def thetas(self) -> Floats:
+        """All theta_k, k < K, of all runs: float64[R K, d]."""
+        return self.theta[:, :-1].reshape(-1, self.theta.shape[2])
+
+    @property
+    def lagrange_gap(self) -> Floats:
+        """J_L(pi*, lambda_k) - J_L(theta_k, lambda_k), float64[R, K]."""
+        lost = self.optimum.raw - self.raw
+        return cast(Floats, lost[..., 0] + (self.dual[:, :-1] * lost[..., 1:]).sum(axis=-1))
+
+    @property
+    def mu_used(self) -> float:
+        """mu_F that the ASGD steps assume."""
+        given, bound = self.settings.g_squared, self.parametrisation.score_bound
+        momentum = self.settings.momentum(bound)
+        return 9.0 * momentum.beta * (given or bound)
+
+    def point(self, replicate: int, k: int) -> Point:
+        """The exact quantities at (theta_k, lambda_k) of a run."""
+        return point(self.cmdp, self.parametrisation, self.theta[replicate, k], self.dual[replicate, k])
+
+
+def follow(
+    cmdp: CMDP,
+    settings: PDANPG,
+    policy: Policy | None = None,
+    *,
+    seed: int = 0,
+    replicates: int = 1,
+    optimum: Optimum | None = None,
+) -> Path:
+    """Run PD-ANPG and measure every outer step exactly. Meant for small models and some hundreds of steps in all.
+
+    Parameters
+    ----------
+    cmdp : CMDP
+    settings : PDANPG
+        With ``eta`` and ``zeta`` given (no ``zeta`` where m = 0) and ``pilot`` 0, as the theory has it.
+    policy : TabularSoftmax or LogLinear
+        None: TabularSoftmax().
+    seed, replicates : int
+        As in `fastcmdp.solve`; run r is the same whatever their number.
+    optimum : Optimum
+        None: computed.
+
+    Raises
+    ------
+    SettingError
+        Measured learning rates are asked for, or a pilot; numbers ceased to be finite.
+    InfeasibleError
+        No policy meets the constraints.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> path = follow(fc.envs.garnet(n_states=3, seed=1), fc.PDANPG(outer=5, inner=4, eta=0.1, zeta=0.1, pilot=0))
+    >>> path.theta.shape, path.bias.shape
+    ((1, 6, 12), (1, 5))
+    """
+    measured = settings.eta is None or (settings.zeta is None and cmdp.n_constraints > 0)
+    if measured or settings.pilot:
+        raise SettingError(
+            "the theory is about constant learning rates: give eta and zeta, and pilot=0 "
+            f"(eta = {settings.eta!r}, zeta = {settings.zeta!r}, pilot = {settings.pilot!r})"
+        )
+    check_count("replicates", replicates)
+    check_count("seed", seed, 0)
+    policy = policy or TabularSoftmax()
+    best = exact_optimum(cmdp) if optimum is None else optimum
+    run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), best), seed, replicates)
+    theta, dual = _advance(run, settings.outer)
+    return _measure(cmdp, Parametrisation(cmdp, policy), settings, best, theta, dual)
+
+
+def _advance(run: PDANPGRun, n_outer: int) -> tuple[Floats, Floats]:
+    state = run.state
+    thetas, duals = [state.theta.copy()], [state.dual.copy()]
+    work = run.work()
+    for _ in range(n_outer):
+        for r in range(len(state.theta)):
+            run.advance(r, 1, work)
+        thetas.append(state.theta.copy())
+        duals.append(state.dual.copy())
+    if (state.failed >= 0).any():
+        raise SettingError("numbers ceased to be finite on the path; a smaller eta or zeta is expected")
+    return np.stack(thetas, axis=1), np.stack(duals, axis=1)
+
+
+def _measure(
+    cmdp: CMDP, made: Parametrisation, settings: PDANPG, best: Optimum, theta: Floats, dual: Floats
+) -> Path:
+    replicates, n_outer = theta.shape[0], theta.shape[1] - 1
+    eta, momentum = settings.eta, settings.momentum(made.score_bound)
+    assert eta is not None
+    names = ("pull", "aim", "step", "bias", "natural", "transfer", "mu")
+    found = {name: np.empty((replicates, n_outer)) for name in names}
+    raw = np.empty((replicates, n_outer, 1 + cmdp.n_constraints))
+    kl = np.empty((replicates, n_outer + 1))
+    for r in range(replicates):
+        for k in range(n_outer):
+            at = point(cmdp, made, theta[r, k], dual[r, k])
+            omega = (theta[r, k + 1] - theta[r, k]) / eta
+            natural = at.natural
+            raw[r, k] = at.raw
+            kl[r, k] = kl_divergence(best, at.log_pi)
+            found["pull"][r, k] = best.occupancy @ (at.scores @ omega)
+            found["aim"][r, k] = best.occupancy @ (at.scores @ natural)
+            found["step"][r, k] = omega @ omega
+            found["bias"][r, k] = np.linalg.norm(conditional_mean(at, momentum, settings.inner) - natural)
+            found["natural"][r, k] = natural @ natural
+            found["transfer"][r, k] = at.transfer_error(best.occupancy)
+            found["mu"][r, k] = at.mu
+        kl[r, n_outer] = kl_divergence(best, made.log_policy(theta[r, n_outer]))
+    return Path(
+        cmdp=cmdp,
+        parametrisation=made,
+        settings=settings,
+        optimum=best,
+        theta=theta,
+        dual=dual,
+        raw=raw,
+        kl=kl,
+        **found,
+    )
+
+
+def theorem_path(
+    cmdp: CMDP,
+    policy: Policy | None = None,
+    *,
+    outer: int = 40,
+    inner: int = 40,
+    seed: int = 0,
+    replicates: int = 8,
+    optimum: Optimum | None = None,
+) -> tuple[Path, Constants]:
+    """Run PD-ANPG with Theorem 1's step sizes such that its assumptions hold along the run.
+
+    mu_F is not known before the run. It is taken at theta_0 and, where some F(theta_k) has a smaller eigenvalue,
+    lowered to that and the run repeated. The constants that come back are valid for this path: mu_F as it was
+    used, epsilon_bias the largest of the path.
+
+    Raises
+    ------
+    SettingError
+        As `follow` and `constants`; Assumption 1 fails; mu_F does not settle in 8 runs.
+    """
+    made = Parametrisation(cmdp, policy)
+    best = exact_optimum(cmdp) if optimum is None else optimum
+    if not np.isfinite(default_cap(cmdp, best)):
+        raise SettingError(f"Assumption 1 fails: the Slater value is {best.slater:.3g}")
+    of = constants(cmdp, made, optimum=best)
+    for _ in range(MOST_RETRIES):
+        path = follow(
+            cmdp, theorem_settings(of, outer, inner), policy, seed=seed, replicates=replicates, optimum=best
+        )
+        least = float(path.mu.min())
+        if least >= of.mu_F:
+            return path, replace(of, epsilon_bias=float(path.transfer.max()))
+        of = replace(of, mu_F=0.99 * least)
+    raise SettingError(
+        f"the smallest eigenvalue of F still falls along the path ({least:.3g} in the end); fewer outer steps "
+        "are expected"
+    )
+
+
+def sampled_steps(at: Point, policy: Policy | None, settings: PDANPG, n: int, seed: int = 0) -> Floats:
+    """n independent draws of omega at a fixed (theta, lambda) from the compiled sampler and ASGD, float64[n, d].
+
+    Parameters
+    ----------
+    at : Point
+    policy : TabularSoftmax or LogLinear
+        The class that ``at`` belongs to.
+    settings : PDANPG
+        Its H and ASGD steps are used.
+    """
+    check_count("n", n)
+    check_count("seed", seed, 0)
+    policy = policy or TabularSoftmax()
+    unit = replace(settings, outer=1, eta=1.0, zeta=1.0, pilot=0)
+    problem = Problem(at.cmdp, build_tables(at.cmdp), policy.bind(at.cmdp), None)
+    run = unit.run(problem, seed, 1)
+    work, out = run.work(), np.empty((n, len(at.theta)))
+    for row in out:
+        run.state.theta[0], run.state.dual[0] = at.theta, at.dual
+        run.refresh()
+        run.advance(0, 1, work)
+        row[:] = run.state.theta[0] - at.theta
+    return out
+
+
+__all__ = ["Path", "follow", "sampled_steps", "theorem_path"]
