@@ -332,7 +332,11 @@ class Result:
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
         cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        state = "finished" if self.finished else f"at outer step {int(self.trace.outer[max(self.trace.done - 1, 0)])}"
+        state = (
+            "finished"
+            if self.finished
+            else f"at outer step {int(self.trace.outer[max(self.trace.done - 1, 0)])}"
+        )
         total, seconds = int(self.samples.sum()), self.trace.seconds
         lines = [
             f"{self.algorithm.name} on {cmdp!r}",

@@ -264,8 +264,8 @@ def variance_bound(of: Constants, n_steps: int) -> float:
 def smallest_C(at: Point, of: Constants, n_steps: int, sigma2: float | None = None) -> tuple[float, float]:
     """Least C for which Lemma 6's second-order and first-order bounds hold at a point.
 
-    The first-order one never exceeds sup over z in [mu_F, G^2] of p_H(z)^2 (mu_F/z) exp(H/(20 kappa)), which is below 1 for
-    every kappa and H that were tried (derived here; see `inner.error_factors` and the tests).
+    The first-order one never exceeds sup over z in [mu_F, G^2] of p_H(z)^2 (mu_F/z) exp(H/(20 kappa)), which is
+    below 1 for every kappa and H that were tried (derived here; see `universal_first_order_C`).
 
     Parameters
     ----------
