@@ -52,7 +52,9 @@ def _own_files(compiled: Any) -> None:
     def load_labelled(key: Any) -> Any:
         try:
             found = load(key)
-        except OSError:
+        except Exception:  # damaged files raise whatever unpickling raises: forget them
+            with suppress(OSError):
+                Path(cache_file._index_path).unlink()
             return None
         if found is None or found[0] != key:
             return None  # compiled anew, and saved in its place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import doctest
 import pickle
 import tracemalloc
 from typing import Any
@@ -16,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-import fastcmdp.cmdp
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 
@@ -775,9 +773,3 @@ def test_values_of_the_wrong_length() -> None:
             call([1.0, 2, 3])
     with pytest.raises(ModelError, match=r"duals has shape \(\)"):
         tables().to_user_duals(1.0)
-
-
-def test_examples_in_docstrings() -> None:
-    results = doctest.testmod(fastcmdp.cmdp)
-    assert results.attempted > 5
-    assert results.failed == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import json
 import subprocess
 import sys
@@ -669,11 +667,3 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
 def test_bad_settings_say_what_is_accepted(spec: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         from_spec(spec)
-
-
-@pytest.mark.parametrize("name", ["chains", "checks", "garnets", "grids", "gym", "limits", "spec"])
-def test_examples_in_docstrings(name: str) -> None:
-    if name == "gym":
-        pytest.importorskip("gymnasium", reason="gymnasium is not installed")
-    failed, _ = doctest.testmod(importlib.import_module(f"fastcmdp.envs.{name}"))
-    assert failed == 0

@@ -266,6 +266,9 @@ def test_sparse_cells_and_matlabs_axes(tmp_path):
     cells[0] = [scipy.sparse.csc_matrix(P[0]), scipy.sparse.csc_matrix(P[1])]
     rewards = np.empty((1, 2), dtype=object)
     rewards[0] = [scipy.sparse.csc_matrix(P[0] > 0) * 2.0, scipy.sparse.csc_matrix((2, 2))]
+    cells[0, 0] = scipy.sparse.csc_matrix(
+        (np.array([0.25, 0.0, 0.75, 1.0]), ([0, 1, 0, 1], [0, 0, 1, 1]))
+    )  # a zero
     scipy.io.savemat(tmp_path / "cells.mat", {"P": cells, "R": scipy.sparse.csc_matrix(R), "toll": rewards})
     found = io.read(tmp_path / "cells.mat")
     assert found.branch_prob.tolist() == [0.25, 0.75, 1.0, 1.0, 0.5, 0.5]
@@ -326,8 +329,10 @@ HEADER = b"MATLAB 5.0".ljust(124) + b"\x00\x01IM"
 def test_the_other_byte_order(tmp_path):
     body = element(9, np.array([1.0, 2.0], ">f8").tobytes(), ">")
     data = b"MATLAB 5.0".ljust(124) + b"\x01\x00MI" + variable(b"x", 6, (2, 1), body, ">")
+    data += variable(b"t", 4, (1, 2), element(17, "gß".encode("utf-16-be"), ">"), ">")
     (tmp_path / "m.mat").write_bytes(data)
-    assert mat.read(tmp_path / "m.mat")["x"].tolist() == [[1.0], [2.0]]
+    found = mat.read(tmp_path / "m.mat")
+    assert (found["x"].tolist(), found["t"]) == ([[1.0], [2.0]], "gß")
 
 
 def test_cells_in_cells_do_not_recur(tmp_path):

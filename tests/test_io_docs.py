@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-import pkgutil
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-import fastcmdp.io
 from fastcmdp.cli import main
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
@@ -32,11 +28,3 @@ def test_docs_run(tmp_path, monkeypatch, capsys):
             command, *arguments = shlex.split(line)
             assert command == "fastcmdp"
             assert main(arguments) == 0, (line, capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    "name", ["", *(f".{module.name}" for module in pkgutil.iter_modules(fastcmdp.io.__path__))]
-)
-def test_docstrings_run(name):
-    failed, _ = doctest.testmod(importlib.import_module(f"fastcmdp.io{name}"))
-    assert failed == 0

@@ -102,6 +102,16 @@ def test_pieces_of_a_file_may_end_anywhere(read, monkeypatch, size):
     assert told(read(HEAD + BODY)) == whole
 
 
+def test_a_label_twice_on_a_state_counts_once(read):
+    assert read((HEAD + BODY).replace("goal way", "goal way goal")).labels["goal"].tolist() == [2]
+
+
+def test_rewards_of_branches_are_written_as_their_expectation(tmp_path):
+    described = small(rewards={"r": io.Reward(branches=np.array([4.0, 8, 1, 3, 0, 0, 0]))})
+    io.write(described, tmp_path / "m.drn")
+    assert io.read(tmp_path / "m.drn").rewards["r"].choices.tolist() == [7.0, 1.0, 1.0, 0.0]
+
+
 def test_a_chain_without_rewards(read):
     found = read(
         "@type: DTMC\n@nr_states\n2\n@model\nstate 0 init\n\taction 0\n\t\t1 : 1\nstate 1\n\taction 0\n\t\t1 : 1"

@@ -47,6 +47,22 @@ def test_a_signal_may_come_more_than_once():
     assert cmdp.names == ("toll", "toll #2", "toll #3")
 
 
+def test_descriptions_are_read_only():
+    described = bare()
+    reward = described.rewards["toll"]
+    for array in (
+        described.branch_prob,
+        described.start,
+        described.labels["goal"],
+        reward.states,
+        reward.choices,
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    with pytest.raises(TypeError):
+        described.rewards["more"] = reward
+
+
 def test_a_reward_whose_name_begins_with_a_minus():
     rewards = {
         "-time": io.Reward(states=np.array([1.0, 2, 3])),

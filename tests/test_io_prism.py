@@ -140,13 +140,21 @@ def test_files_by_name(read, tmp_path):
         read(files=[tmp_path / "m.sta"])
 
 
-def test_a_target_that_stands_twice_in_a_choice(read):
+def test_a_target_that_stands_twice_in_a_choice(read, tmp_path):
     tra = "1 1 3\n0 0 0 0.25\n0 0 0 0.25\n0 0 0 0.5\n"
     lab = '0="init"\n0: 0\n'
     for entries, mean in (("0 0 0 1\n0 0 0 2\n0 0 0 3\n", 2.25), ("0 0 0 7\n", 7.0)):
         assert values(read(tra, lab, m_trew=entries)) == {"reward": [mean]}
+    # What is zero must be told too, or the other would count for all.
+    read(tra, lab, m_trew="0 0 0 4\n0 0 0 0\n0 0 0 0\n")
+    io.write(io.read(tmp_path / "m.tra"), tmp_path / "copy.tra")
+    assert values(io.read(tmp_path / "copy.tra")) == {"reward": [1.0]}
     with pytest.raises(ModelError, match="line 1: the reward of this transition is told before"):
         read(tra, lab, m_trew="0 0 0 1\n0 0 0 2\n")
+
+
+def test_a_label_twice_on_a_state_counts_once(read):
+    assert read(lab=LABELS.replace("2: 1 2", "2: 1 2 1 2")).labels["goal"].tolist() == [1, 2]
 
 
 def test_labels_of_older_files(read):

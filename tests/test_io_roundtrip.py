@@ -164,6 +164,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch, kind):
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+def test_who_reads_the_old_file_keeps_it(tmp_path):
+    io.write(small(), tmp_path / "m.umb")
+    old = (tmp_path / "m.umb").read_bytes()
+    with (tmp_path / "m.umb").open("rb") as file:
+        io.write(small(labels={}), tmp_path / "m.umb")
+        assert file.read() == old
+    assert (tmp_path / "m.umb").read_bytes() != old
+
+
 def test_too_little_memory_is_told(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise MemoryError

@@ -78,8 +78,45 @@ def test_compressed_files_are_told_by_their_first_bytes(parts, read):
 
 
 def test_long_member_names(parts, read):
+    long = "x" * 200
+
+    def change(index, _):
+        index["annotations"]["rewards"][long] = index["annotations"]["rewards"].pop("time")
+
+    changed = with_index(parts, change)
+    changed[f"annotations/rewards/{long}/states/values.bin"] = changed.pop(
+        "annotations/rewards/time/states/values.bin"
+    )
     for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        assert told(read(archived(parts | {"valuations/" + "x" * 300: b"1234"}, format))) == told(small())
+        found = told(read(archived(changed, format)))
+        assert found["rewards"] == told(small())["rewards"]
+
+
+def resealed(header, at, content):
+    """A header of an archive with other bytes at a place, and a good checksum."""
+    header = header[:at] + content + header[at + len(content) :]
+    total = sum(header[:148] + b" " * 8 + header[156:512])
+    return header[:148] + b"%06o\0 " % total + header[156:]
+
+
+def test_gnu_archives_keep_times_where_others_keep_names(parts, read):
+    blob = archived(parts, tarfile.GNU_FORMAT)
+    assert told(read(resealed(blob, 345, b"13000000000\0"))) == told(small())
+
+
+def test_checksums_of_headers(parts, read):
+    blob = bytearray(archived(parts))
+    blob[140] ^= 1  # in the time, which nobody reads
+    with pytest.raises(ModelError, match="the checksum of a header does not agree"):
+        read(bytes(blob))
+
+
+def test_an_index_of_another_version_or_with_a_key_twice(parts, read):
+    with pytest.raises(ModelError, match="UMB of version 2; version 1 is supported"):
+        read(with_index(parts, lambda index, _: index.update({"format-version": 2})))
+    twice = parts["index.json"].replace(b'"time": "discrete"', b'"time": "discrete", "time": "discrete"')
+    with pytest.raises(ModelError, match=r"index\.json has 'time' twice"):
+        read(parts | {"index.json": twice})
 
 
 def test_members_in_any_order(parts, read):
@@ -315,12 +352,9 @@ def test_absurd_sizes_are_refused_before_they_are_read(parts, read):
 
 
 def test_negative_sizes(parts, read):
-    header = bytearray(tarfile.TarInfo("x").tobuf(tarfile.USTAR_FORMAT))
-    header[124:136] = b"\xff" * 12  # -1 in base 256
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
+    header = tarfile.TarInfo("x").tobuf(tarfile.USTAR_FORMAT)
     with pytest.raises(ModelError, match="is no size"):
-        read(bytes(header) + b"\0" * 1024)
+        read(resealed(header, 124, b"\xff" * 12) + b"\0" * 1024)  # -1 in base 256
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda data: lzma.compress(data, preset=0)])
@@ -344,6 +378,9 @@ def test_truncated_files(parts, read, pack):
     for cut in [*range(0, len(whole), max(len(whole) // 40, 1)), len(whole) - 1]:
         with pytest.raises(ModelError):
             read(whole[:cut])
+    if pack is not None:  # a sound stream of an archive that is cut short
+        with pytest.raises(ModelError, match=r"the file ends within index\.json"):
+            read(pack(archived(parts)[:700]))
 
 
 @pytest.mark.parametrize(

@@ -412,9 +412,7 @@ def _rewards(body: _Body, header: _Header, choice_to_branch: Ints) -> dict[str, 
 
 
 def _column(parts: list[tuple[Ints, NDArray[np.float64]]], i: int, size: int) -> NDArray[np.float64] | None:
-    """The i-th reward of all states or choices, 0 for those without a list; None if it is 0 for all."""
-    if not any(values[:, i].any() for _, values in parts):
-        return None
+    """The i-th reward of all states or choices, 0 for those without a list."""
     column = np.zeros(size)
     for owners, values in parts:
         column[owners] = values[:, i]
