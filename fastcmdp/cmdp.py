@@ -512,9 +512,10 @@ class CMDP:
             raise ModelError(f"limits are {found} for {m} cost(s); pass one number per cost")
         _check_finite(bounds, lambda i: f"limits[{i}]")
         low, high = float(self.reward.min()), float(self.reward.max())
-        shift, scale = (0.0, 1.0) if low >= 0.0 and high <= 1.0 else (low, high - low)
-        if scale <= 8 * EPS * max(abs(low), abs(high)):  # constant, to rounding
-            scale = max(1.0, scale)
+        constant = high - low <= 8 * EPS * max(abs(low), abs(high))  # to rounding
+        # Within range already, and not mostly offset: an offset is noise to estimates with a random horizon.
+        fits = low >= 0.0 and high <= 1.0 and (constant or low <= high - low)
+        shift, scale = (0.0, 1.0) if fits else (low, 1.0 if constant else high - low)
         constraints = self._sign * ((1.0 - self.gamma) * bounds - self.costs)
         peaks = np.abs(constraints).max(axis=0)
         scales = np.where(peaks > 1.0, peaks, 1.0)

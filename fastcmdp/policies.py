@@ -34,7 +34,7 @@ class BoundPolicy:
     score_bound : float
         G^2 of Assumption 2: no score has a larger squared Euclidean norm.
     support : int
-        Largest number of nonzeros of one score; 0 where scores are dense.
+        No score has more nonzeros; 0 where scores are dense.
     """
 
     data: Any
@@ -94,9 +94,15 @@ class LogLinear:
     """
 
     def __init__(self, features: Any) -> None:
-        phi: Any = (
-            features.tocsr() if scipy.sparse.issparse(features) else np.array(features, np.float64, order="C")
-        )
+        try:
+            phi: Any = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
+            if phi.dtype.kind not in "biuf":
+                raise ValueError(f"numbers of type {phi.dtype}")
+            phi = phi if scipy.sparse.issparse(phi) else np.array(phi, np.float64, order="C")
+        except ValueError as error:
+            raise ModelError(
+                f"features are no table of real numbers ({error}); give (n_choices, d)"
+            ) from error
         if phi.ndim != 2 or phi.shape[1] == 0:
             raise ModelError(
                 f"features have shape {phi.shape}; give one row a choice: (n_choices, d), d >= 1"

@@ -3,7 +3,8 @@
 Averages over outer steps are what guarantees are about: the value of the *mixture* (draw k uniformly once, then
 follow pi_k) is the mean of J(pi_k). Two measurements of it stand side by side:
 
-- ``exact``: the policies at the trace points evaluated exactly, joined by the trapezoidal rule;
+- ``exact``: the policies at the trace points, theta_0 and theta_K among them, evaluated exactly and joined by the
+  trapezoidal rule;
 - ``estimate``: the mean over *all* outer steps of the H occupancy rollouts, which are unbiased estimates of
   J(pi_k) that the run draws anyway. It needs no model and is the only one where the model is too large.
 """
@@ -46,8 +47,8 @@ class Trace:
         is too large to evaluate, or the replicate has failed.
     sums : float64[R, n+1, 1+2m]
         Sums over all outer steps so far of the estimates of J_r and J_c and of the multipliers, kernel units.
-    occupancy : float64[2, R, C]
-        Weighted occupancies at the trace points of the whole run and of its last quarter.
+    occupancy : float64[3, R, C]
+        Occupancies by the trapezoidal rule over the run so far and over its last quarter, and at the last point.
     seconds : float
         Time spent in kernels.
     done : int
@@ -74,13 +75,14 @@ class Trace:
         for r in np.flatnonzero(state.failed < 0) if self.exact else ():
             nu[r] = occupancy(cmdp, policies[r])
             values[r] = cmdp.to_user_values(nu[r] @ cmdp.signals / (1.0 - cmdp.gamma))
-        last = len(self.outer) - 1
-        weight = (self.outer[min(i + 1, last)] - self.outer[max(i - 1, 0)]) / 2
-        late = self.outer[i] >= self.outer[-1] * (1 - LAST_QUARTER)
-        total = self.occupancy + np.stack([weight * nu, weight * late * nu])
-        self.samples[:, i] = 0 if i == 0 else state.samples
-        self.sums[:, i] = state.sums
-        self.duals[:, i] = cmdp.to_user_duals(state.dual)
+        before = self.outer[max(i - 1, 0)]
+        part = (self.outer[i] - before) / 2 * (self.occupancy[2] + nu)
+        late = before >= self.outer[-1] * (1 - LAST_QUARTER)
+        total = np.stack([self.occupancy[0] + part, self.occupancy[1] + late * part, nu])
+        lost = state.failed >= 0
+        self.samples[:, i] = state.samples
+        self.sums[:, i] = np.where(lost[:, None], np.nan, state.sums)
+        self.duals[:, i] = np.where(lost[:, None], np.nan, cmdp.to_user_duals(state.dual))
         self.reward[:, i], self.constraints[:, i] = values[:, 0], values[:, 1:]
         self.occupancy, self.done = total, i + 1
 
@@ -96,7 +98,7 @@ def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bo
         constraints=np.full((replicates, n, m), np.nan),
         duals=np.full((replicates, n, m), np.nan),
         sums=np.full((replicates, n, 1 + 2 * m), np.nan),
-        occupancy=np.zeros((2, replicates, cmdp.n_choices if exact else 0)),
+        occupancy=np.zeros((3, replicates, cmdp.n_choices if exact else 0)),
         exact=exact,
     )
 
@@ -112,7 +114,8 @@ class Averages:
     gap : float64[R]
         J_r* minus the mean of J_r; may be negative; NaN without an optimum.
     violation : float64[R, m]
-        By how much the mean misses the limit, or 0: the positive part is taken after the mean.
+        By how much the mean over outer steps misses the limit, or 0: the positive part is taken after that mean,
+        replicate by replicate (so a mean over replicates errs on the side of caution).
     source : "exact" or "estimate"
     """
 
@@ -291,6 +294,8 @@ class Result:
             raise SettingError(
                 f"kind = {kind!r} needs exact evaluation, which this run did without: ask for 'last'"
             )
+        if kind == "last_quarter" and not self.finished:
+            raise SettingError("kind = 'last_quarter' needs a finished run; ask for 'mixture' or 'last'")
         nu = self.trace.occupancy[int(kind == "last_quarter"), replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)

@@ -107,6 +107,10 @@ def solve(
     (True, (2,), (2, 1))
     """
     algorithm = PDANPG() if algorithm is None else algorithm
+    if isinstance(optimum, Optimum) and optimum.policy.shape != (cmdp.n_choices,):
+        raise SettingError(
+            f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
+        )
     for name, value in (("replicates", replicates), ("trace", trace)):
         if not isinstance(value, int | np.integer) or value < 1:
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
@@ -129,9 +133,9 @@ def start(
     draws: str = "fast",
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it."""
-    if not hasattr(algorithm, "run"):
+    if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
-    if not hasattr(policy, "bind"):
+    if isinstance(policy, type) or not hasattr(policy, "bind"):
         raise SettingError(f"policy = {policy!r}: give TabularSoftmax() or LogLinear(features)")
     bound = policy.bind(cmdp)
     if known is None:
@@ -151,10 +155,9 @@ def resume(
     piece: int | None = None,
 ) -> Result:
     """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``."""
-    if threads is not None and threads < 1:
-        raise SettingError(f"threads = {threads!r}: an integer of at least 1")
-    if piece is not None and piece < 1:
-        raise SettingError(f"piece = {piece!r}: an integer of at least 1")
+    for name, value in (("threads", threads), ("piece", piece)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)

@@ -43,7 +43,7 @@ def build_tables(cmdp: CMDP, draws: str = "fast") -> kt.Tables:
     branch_entry = np.empty((cmdp.n_branches, 3), kind)
     kt.build_branches(cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob, state_row, branch_entry)
     n_words = -(-(1 + max(2, 1 + cmdp.n_constraints)) // _WORDS) * _WORDS
-    choice_word = np.zeros((cmdp.n_choices, n_words), np.uint64)
+    choice_word = _on_cache_lines(cmdp.n_choices, n_words)
     kt.build_choice_words(cmdp.choice_to_branch, choice_word)
     choice_signal = choice_word.view(np.float64)
     choice_signal[:, 1 : 2 + cmdp.n_constraints] = cmdp.signals
@@ -61,6 +61,13 @@ def build_tables(cmdp: CMDP, draws: str = "fast") -> kt.Tables:
         horizon=1.0 / (1.0 - cmdp.gamma),
         n_signals=1 + cmdp.n_constraints,
     )
+
+
+def _on_cache_lines(rows: int, words: int) -> np.ndarray:
+    """Zeros uint64[rows, words] that begin at a multiple of 64 bytes: a record of four words stays on one line."""
+    memory = np.zeros(rows * words + 8, np.uint64)
+    first = -memory.ctypes.data % 64 // 8
+    return memory[first : first + rows * words].reshape(rows, words)
 
 
 def n_action_entries(tables: kt.Tables) -> int:

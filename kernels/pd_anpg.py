@@ -141,15 +141,17 @@ def _run_inner(policy, momentum, work, n_pairs, n_slots):
 
 @kernel
 def mean_and_variance(total, n, k):
-    """Sample mean and variance of signal k over n rollouts."""
+    """Sample mean and variance of signal k over n rollouts; of one alone, its square in place of the variance."""
     mean = 0.0
     for h in range(n):
         mean += total[h, k]
     mean /= n
+    if n == 1:  # one value has no spread, and learning rates need a scale
+        return mean, mean * mean
     square = 0.0
     for h in range(n):
         square += (total[h, k] - mean) ** 2
-    return mean, square / max(n - 1, 1)
+    return mean, square / (n - 1)
 
 
 @kernel
@@ -208,7 +210,9 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
                 sums[1 + m + i] += dual[i]
                 zeta = steps.zeta_scale[i]
                 if steps.adaptive_zeta:
-                    zeta *= spread / (variance * root_k) if variance > 0.0 else 0.0
+                    # Without spread of the reward (a constant one, or none seen yet) multipliers have scale 1.
+                    scale = spread if spread > 0.0 else math.sqrt(variance)
+                    zeta *= scale / (variance * root_k) if variance > 0.0 else 0.0
                 estimate = work.occupancy_total[n_inner, 1 + i] if steps.fresh else mean
                 moved = dual[i] - zeta * (estimate - steps.margin[i])
                 dual[i] = min(max(moved, 0.0), steps.dual_max[i])

@@ -415,7 +415,9 @@ def sample_batch(
 
 def mean_and_variance(total: list[list[float]], n: int, k: int) -> tuple[float, float]:
     mean = sum(row[k] for row in total[:n]) / n
-    return mean, sum((row[k] - mean) ** 2 for row in total[:n]) / max(n - 1, 1)
+    if n == 1:
+        return mean, mean**2
+    return mean, sum((row[k] - mean) ** 2 for row in total[:n]) / (n - 1)
 
 
 class State:
@@ -470,7 +472,8 @@ def advance(
                 zeta = steps.zeta_scale[i]
                 if steps.adaptive_zeta:
                     noise = variances[1 + i]
-                    zeta *= math.sqrt(variances[0]) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+                    scale = variances[0] if variances[0] > 0 else noise
+                    zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
                 estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
                 moved = state.dual[i] - zeta * (estimate - steps.margin[i])
                 state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])

@@ -102,6 +102,16 @@ def test_solve_and_convert_take_every_format(cli, path, tmp_path, kind):
     assert (code, err) == (0, "")
     assert out == f"{out_path}: 3 states, 4 choices, 7 branches\n"
     assert told(io.read(out_path)) == told(small())
+    first = {
+        "npz": b"PK",
+        "toolbox": b"PK",
+        "umb.gz": b"\x1f\x8b",
+        "umb.xz": b"\xfd7",
+        "mat": b"MA",
+        "tra": b"3 ",
+    }
+    assert out_path.read_bytes()[:2] == first.get(kind, out_path.read_bytes()[:2])
+    assert (b"P.npy" in out_path.read_bytes()) == (kind == "toolbox")
     code, out, err = cli("solve", out_path, *NAMED, "--outer", 2, "--inner", 2, "--replicates", 1, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["limits"][1] == {"name": "label:goal", "sense": ">=", "limit": 0.3}

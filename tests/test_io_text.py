@@ -57,7 +57,7 @@ def test_the_decimals_closest_to_the_middle_between_doubles():
         m = inverse * side % 5**19 + 5**19 * (10**19 // 2 // 5**19 + 1)
         odd = [n for n in range(m, m + 200 * 5**19, 5**19) if (n * 2**35 - side) // 5**19 % 2]
         assert all((n * 2**35 - side) % 5**19 == 0 and n < 10**19 for n in odd)
-        tokens += [f"0.{n}" for n in odd]
+        tokens += [f".{n}" for n in odd]
     assert len(tokens) > 100
     assert numbers(*tokens) == [float(token) for token in tokens]
 

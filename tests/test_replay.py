@@ -154,7 +154,7 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_one_hot_features_equal_tabular(kind: str) -> None:
     cmdp = CMDP(**naive.random_rows(10, n_states=20, n_actions=5, m=2))
-    settings = PDANPG(outer=50, inner=31, pilot=5, g_squared=2.0)  # the policies' own bounds differ
+    settings = PDANPG(outer=50, inner=31, pilot=5, g_squared=2.0)
     eye = np.eye(cmdp.n_choices)
     runs = [
         make_run(cmdp, policy, settings)

@@ -301,3 +301,48 @@ def test_defaults_work_untuned(name, seed):
     best, late = result.optimum, result.last_quarter
     assert (late.gap <= 0.05 * abs(best.reward)).all(), late.gap / best.reward
     assert (late.violation <= 0.02 * np.ptp(best.constraint_range, axis=1)).all()
+
+
+@pytest.mark.parametrize("inner", [1, 30])
+@pytest.mark.parametrize("level", [0.0, 0.3, 5.0])
+def test_constant_rewards_still_learn_the_constraint(inner, level):
+    """Nothing to gain, so only the multiplier moves the policy: to one that meets the limit."""
+    base = fc.envs.garnet(n_states=6, n_actions=3, n_branches=3, gamma=0.8, seed=1)
+    flat = fc.CMDP(
+        base.state_to_choice, base.choice_to_branch, base.branch_target, base.branch_prob,
+        np.full(base.n_choices, level), base.costs.T, gamma=0.8, limits=base.limits,
+    )  # fmt: skip
+    result = fc.solve(flat, fc.PDANPG(outer=6000 if inner > 1 else 60_000, inner=inner), replicates=2)
+    assert result.optimum.reward == pytest.approx(level / 0.2)
+    assert (result.last_quarter.violation <= 0.03 * np.ptp(result.optimum.constraint_range[0])).all()
+    uniform = fc.evaluate(flat, np.full(flat.n_choices, 1 / 3))
+    assert flat.slack([uniform.reward, *uniform.constraints])[0] < -0.1  # it had to move
+
+
+def test_an_offset_of_the_reward_changes_nothing(cmdp):
+    moved = fc.CMDP(
+        cmdp.state_to_choice, cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob,
+        0.9 + 0.1 * cmdp.reward, cmdp.costs.T, gamma=cmdp.gamma, start=cmdp.start, limits=cmdp.limits,
+    )  # fmt: skip
+    gaps = [
+        fc.solve(m, fc.PDANPG(outer=3000, inner=40), replicates=2).last_quarter.gap for m in (cmdp, moved)
+    ]
+    assert np.abs(10 * gaps[1] - gaps[0]).max() < 0.1 * fc.optimum(cmdp).reward
+
+
+def test_late_mixture_policy_and_unfinished_runs(cmdp):
+    result = fc.solve(cmdp, fc.PDANPG(outer=80, inner=9, pilot=5), trace=8)
+    value = fc.evaluate(cmdp, result.policy("last_quarter"))
+    assert value.reward == pytest.approx(result.last_quarter.reward[0], rel=1e-9)
+    cut = fc.solve(cmdp, fc.PDANPG(outer=80, inner=9, pilot=5), trace=8, piece=4, progress=Interrupt(13))
+    value = fc.evaluate(cmdp, cut.policy("mixture"))
+    assert value.reward == pytest.approx(cut.mixture.reward[0], rel=1e-9)
+    with pytest.raises(fc.SettingError, match="finished"):
+        cut.policy("last_quarter")
+
+
+def test_records_of_choices_begin_on_cache_lines(cmdp):
+    from fastcmdp.tables import build_tables
+
+    for _ in range(8):
+        assert build_tables(cmdp).choice_word.ctypes.data % 64 == 0

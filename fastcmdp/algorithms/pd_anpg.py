@@ -16,7 +16,10 @@ Learning rates. Theorem 1's eta = (1-gamma)^2 / ((1+lambda_max) sqrt(K)) is safe
 N_k the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci,
 A the largest number of choices in a state. The first minimises the mirror-descent bound KL(pi* || pi_0) /
 (eta K) + eta N / 2 with KL <= log A; the second moves the multiplier by its natural scale sigma_r / sigma_i
-under noise alone over the run. This rule is the project's own, not the paper's.
+under noise alone over the run. The level N_k is the larger of its average so far and of the last twenty outer
+steps, this one included, and no step has a natural norm above three times its root: so a policy that has just found a
+reward does not jump. This rule is the project's own, not the paper's, and Theorem 1 does not cover it: eta_k depends,
+weakly, on omega_k itself. With ``eta=`` and ``zeta=`` given, the run is the paper's Algorithm 2.
 """
 
 from __future__ import annotations
@@ -143,6 +146,7 @@ class PDANPG:
         """Step sizes of ASGD for a policy class with this bound on its scores (Lemma 6)."""
         g2 = self.g_squared or g_squared
         mu = self.mu_f or g2 / NOMINAL_KAPPA
+        _require(mu <= g2, "mu_f", mu, f"at most G^2 = {g2:g}, the largest eigenvalue F can have,")
         root = 3.0 * math.sqrt(5.0)
         return asgd.Momentum(
             alpha=self.alpha or root * g2 / (mu + root * g2),
