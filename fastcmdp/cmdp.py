@@ -11,8 +11,9 @@ in the user's units; J is not normalised by 1 - γ. The kernels see it shifted a
     r̃   = (r - shift) / scale_r,                                                          (4)
     c_i = σ_i ((1-γ) d_i - g_i) / scale_i,   σ_i = +1 for "<=" and -1 for ">=",             (5)
 
-where shift = 0 and the scales are 1 whenever the values are within range already. From (2), (4) and (5),
-values and multipliers go back to the user's units by
+where shift = 0 and the scales are 1 whenever the values are within range already (and, for rewards, the least does
+not exceed their spread: an offset would only add noise). From (2), (4) and (5), values and multipliers go back
+to the user's units by
 
     J_r = scale_r J_r̃ + shift / (1-γ),   J_gi = d_i - σ_i scale_i J_ci,                     (6)
     λ_i = λ̃_i scale_r / scale_i.                                                           (7)
