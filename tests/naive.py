@@ -64,7 +64,7 @@ MODELS = {
     "one action everywhere": random_rows(5, n_actions=1),
     "many actions": random_rows(6, n_states=12, n_actions=17, m=2),
     "many states": random_rows(11, n_states=100, gamma=0.5),
-    "constant reward": random_rows(12, reward=[0.5] * 5),
+    "no reward": random_rows(12, reward=[0.0] * 5),
     "short horizon": random_rows(7, n_states=4, gamma=0.1),
     "long horizon": random_rows(8, gamma=0.99),
     "start with zeros": random_rows(9, start=[0.0, 0.25, 0.0, 0.75, 0.0]),

@@ -343,11 +343,12 @@ def _model(
         np.concatenate(rows.actions),
         np.concatenate(rows.lines),
     )
-    keys = states.astype(np.int64) << 32 | numbers
-    if (np.diff(keys) < 0).any():
-        order = np.argsort(keys, kind="stable")
+    steps = np.diff(states), np.diff(numbers)
+    if not ((steps[0] > 0) | ((steps[0] == 0) & (steps[1] >= 0))).all():
+        order = np.lexsort((numbers, states))
         states, numbers, targets = states[order], numbers[order], targets[order]
         values, codes, lines = values[order], codes[order], lines[order]
+        steps = np.diff(states), np.diff(numbers)
     n_states = head.counts[0] if head.counts else int(max(states.max(), targets.max())) + 1
     for ends in (states, targets):
         beyond = np.flatnonzero(ends >= n_states)
@@ -355,7 +356,7 @@ def _model(
             raise ModelError(
                 f"line {lines[beyond[0]]}: state {ends[beyond[0]]}; there are {n_states}, numbered from 0"
             )
-    first = np.flatnonzero(np.append(True, (np.diff(states) != 0) | (np.diff(numbers) != 0)))
+    first = np.flatnonzero(np.append(True, (steps[0] != 0) | (steps[1] != 0)))
     owners = states[first]
     heads = np.flatnonzero(np.append(True, np.diff(owners) != 0))
     if len(heads) < n_states:

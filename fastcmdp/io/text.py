@@ -168,9 +168,10 @@ class Lines:
         values = np.empty(len(starts))
         signed = np.isin(self.data[starts], (ord("+"), ord("-")))
         first = starts + signed
-        dots = first + 1  # of 0.25 and its like
-        if not (self.data[dots] == ord(".")).all():
-            dots = self.find(".", first, ends)
+        dots = first + 1  # of 0.25 and its like, and the ends of 0 and 1
+        other = np.flatnonzero((self.data[dots] != ord(".")) & (dots != ends))
+        if other.size:
+            dots[other] = self.find(".", first[other], ends[other])
         whole, part = dots - first, np.maximum(ends - dots - 1, 0)
         plain = (whole + part > 0) & (whole + part <= MOST_DIGITS)
         left, good_left = _digits(self.words, dots, np.where(plain, whole, 0))
