@@ -12,8 +12,8 @@ in the user's units; J is not normalised by 1 - γ. The kernels see it shifted a
     c_i = σ_i ((1-γ) d_i - g_i) / scale_i,   σ_i = +1 for "<=" and -1 for ">=",             (5)
 
 where shift = 0 and the scales are 1 whenever the values are within range already (and, for rewards, the least does
-not exceed their spread: an offset would only add noise). From (2), (4) and (5), values and multipliers go back
-to the user's units by
+not exceed their spread: an offset would only add noise), unless they are tiny. From (2), (4) and (5), values and
+multipliers go back to the user's units by
 
     J_r = scale_r J_r̃ + shift / (1-γ),   J_gi = d_i - σ_i scale_i J_ci,                     (6)
     λ_i = λ̃_i scale_r / scale_i.                                                           (7)
@@ -45,6 +45,7 @@ Table = Any  # what a user may pass: an array-like, a scipy.sparse array or matr
 
 EPS = float(np.finfo(np.float64).eps)
 MAX_STATES = 2**31 - 1  # states are int32 in branch_target
+TINY = 1e-3  # signals that are smaller are scaled up: solvers' tolerances are absolute
 HUGE = 1e150  # beyond this, sums and products of values would overflow
 
 
@@ -515,11 +516,11 @@ class CMDP:
         low, high = float(self.reward.min()), float(self.reward.max())
         constant = high - low <= 8 * EPS * max(abs(low), abs(high))  # to rounding
         # Within range already, and not mostly offset: an offset is noise to estimates with a random horizon.
-        fits = low >= 0.0 and high <= 1.0 and (constant or low <= high - low)
+        fits = low >= 0.0 and high <= 1.0 and (constant or (low <= high - low and high - low >= TINY))
         shift, scale = (0.0, 1.0) if fits else (low, 1.0 if constant else high - low)
         constraints = self._sign * ((1.0 - self.gamma) * bounds - self.costs)
         peaks = np.abs(constraints).max(axis=0)
-        scales = np.where(peaks > 1.0, peaks, 1.0)
+        scales = np.where((peaks > 1.0) | ((peaks < TINY) & (peaks > 0.0)), peaks, 1.0)
         self._set(
             limits=bounds,
             reward_shift=shift,

@@ -65,6 +65,7 @@ KRYLOV_RESTARTS = 12
 SWEEPS = 10  # fixed-point steps before each restart, value iterations before each policy evaluation
 MOST_ROUNDS = 1_000  # of policy iteration
 MOST_POLICIES = 2_000  # in a decomposition
+MISSED = 1e-6  # a limit missed by more than this part of 1 + |limit|, in the user's units, is no rounding
 FEASIBLE = 1e-9  # a constraint missed by less, on the scale of (1-gamma) J, counts as met
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
 
@@ -493,6 +494,14 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     policy, raw, weights, gap = _first_checked(cmdp, candidates, notes, common=False)
     duals = weights[1:]
     value = _value(cmdp, raw)
+    missed = -cmdp.slack(np.append(value.reward, value.constraints)) - MISSED * (1 + np.abs(cmdp.limits))
+    if (missed > 0).any():
+        i = int(missed.argmax())
+        largest = np.abs(cmdp.costs[:, i]).max()
+        raise ModelError(
+            f"{cmdp.names[1 + i]} reaches {largest:.6g} in one choice, so that its limit {cmdp.limits[i]:.6g} is lost "
+            "in rounding: replace such an entry by a smaller one that is still prohibitive, or take the action away"
+        )
     ranges = np.zeros((2, 1 + m))
     ranges[:, 1:] = lowest, highest
     return Optimum(

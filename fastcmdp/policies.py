@@ -111,10 +111,9 @@ class LogLinear:
             phi = phi.astype(np.float64, copy=True)
             phi.sum_duplicates()
             phi.eliminate_zeros()
-        values = phi.data if scipy.sparse.issparse(phi) else phi
-        if not np.isfinite(values).all():
+        if not np.isfinite(_row_squares(phi)).all():
             rows = np.flatnonzero(~np.isfinite(_row_squares(phi)))
-            raise ModelError(f"features of choice {rows[0]} are not finite; replace NaN and infinities")
+            raise ModelError(f"features of choice {rows[0]} are not finite, or too large to square")
         self._features = phi
 
     @property

@@ -222,6 +222,10 @@ class Result:
         the trace is.
         """
         trace, cmdp, m = self.trace, self.cmdp, self.cmdp.n_constraints
+        if not isinstance(last, int | float | np.floating) or not 0.0 < last <= 1.0:
+            raise SettingError(f"last = {last!r}: a fraction above 0 and up to 1 is expected")
+        if source not in (None, "exact", "estimate"):
+            raise SettingError(f"source = {source!r}: 'exact' or 'estimate' is expected")
         source = source or ("exact" if trace.exact else "estimate")
         outer = trace.outer[: trace.done]
         made = int(outer[-1]) if trace.done else 0
@@ -285,7 +289,7 @@ class Result:
         """
         if kind not in ("mixture", "last_quarter", "last"):
             raise SettingError(f"kind = {kind!r}: 'mixture', 'last_quarter' or 'last'")
-        if not 0 <= replicate < self.samples.size:
+        if not isinstance(replicate, int | np.integer) or not 0 <= replicate < self.samples.size:
             raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
         last: Float = np.array(self.run.policies()[replicate])
         if kind == "last":
@@ -448,7 +452,20 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
         if found is None or found.shape != target.shape or found.dtype != target.dtype:
             what = "missing" if found is None else f"{found.dtype}{found.shape}"
             raise ModelError(f"{path}: array {name} is {what}, {target.dtype}{target.shape} is expected")
+    outer, n_outer = arrays["state_outer"], int(result.trace.outer[-1])
+    try:
+        seconds, done = float(head["seconds"]), int(head["done"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
+    whole = (
+        (arrays["trace_outer"] == result.trace.outer).all()
+        and 0 <= done <= len(result.trace.outer)
+        and ((outer >= result.run.state.outer) & (outer <= n_outer)).all()
+        and np.isfinite(arrays["state_theta"]).all()
+    )
+    if not whole:
+        raise ModelError(f"{path}: the saved run is damaged: its steps or parameters are out of range")
     for name, target in targets.items():
         target[...] = arrays[name]
-    result.trace.seconds, result.trace.done = float(head["seconds"]), int(head["done"])
+    result.trace.seconds, result.trace.done = seconds, done
     result.run.refresh()

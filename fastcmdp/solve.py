@@ -158,6 +158,10 @@ def resume(
     for name, value in (("threads", threads), ("piece", piece)):
         if value is not None and (not isinstance(value, int | np.integer) or value < 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
+    if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
+        raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
+    if checkpoint is not None and Path(checkpoint).is_dir():
+        raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
@@ -207,12 +211,21 @@ class _Loop:
                 warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
         finally:
             self.pool.shutdown()
-        if self.checkpoint is not None:
-            self._save()
+            if self.checkpoint is not None:
+                self._save()
 
     def _save(self) -> None:
+        """Save, or say that it failed and go on: a run is worth more than its checkpoint."""
         assert self.checkpoint is not None
-        self.result.save(self.checkpoint)
+        try:
+            self.result.save(self.checkpoint)
+        except OSError as error:
+            reason = error.strerror or error
+            warnings.warn(
+                f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         self.saved = time.monotonic()
 
     def _advance_to(self, target: int) -> None:
@@ -274,7 +287,9 @@ def load_run(
         made = algorithm_by_name(head["algorithm"])(**settings)
         replicates, windows = len(arrays["state_outer"]), len(arrays["trace_outer"]) - 1
         seed, exact, draws = int(head["seed"]), bool(head["exact"]), str(head["draws"])
-    except (KeyError, TypeError, ValueError) as error:
+        if seed < 0 or draws not in ("fast", "exact"):
+            raise ValueError(f"seed {seed}, draws {draws!r}")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
     result = start(
         cmdp,

@@ -698,3 +698,26 @@ def test_bad_input(rest_or_work):
         dual_value(rest_or_work, [np.inf])
     with pytest.raises(SettingError, match="cutoff is 1"):
         natural_gradient(rest_or_work, scores, pi, 0.0, cutoff=1)
+
+
+@pytest.mark.parametrize(("of_reward", "of_cost"), [(1, 1e-9), (1e-9, 1), (1e-12, 1e-12), (1e8, 1e-8)])
+def test_optimum_does_not_depend_on_units(of_reward: float, of_cost: float) -> None:
+    rng = np.random.default_rng(0)
+    transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))
+    cost = reward + 0.1 * rng.random((5, 3))
+    plain = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+    other = optimum(
+        CMDP.from_arrays(transition, of_reward * reward, of_cost * cost, 0.9, limits=6.0 * of_cost)
+    )
+    assert other.reward / of_reward == pytest.approx(plain.reward, rel=1e-7)
+    assert other.constraints[0] / of_cost == pytest.approx(6.0, rel=1e-7)
+    assert other.duals[0] * of_cost / of_reward == pytest.approx(plain.duals[0], rel=1e-6)
+
+
+def test_an_entry_that_drowns_its_limit_is_named() -> None:
+    rng = np.random.default_rng(0)
+    transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))
+    cost = reward + 0.1 * rng.random((5, 3))
+    cost[4, 2] = 1e12
+    with pytest.raises(ModelError, match="cost reaches 1e\\+12 in one choice"):
+        optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))

@@ -346,3 +346,63 @@ def test_records_of_choices_begin_on_cache_lines(cmdp):
 
     for _ in range(8):
         assert build_tables(cmdp).choice_word.ctypes.data % 64 == 0
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_run(cmdp, reference, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastcmdp.npz.np.savez", full)
+    with pytest.warns(RuntimeWarning, match=r"run\.npz could not be written \(No space left"):
+        result = fc.solve(cmdp, SETTINGS, seed=3, replicates=3, trace=7, checkpoint=tmp_path / "run.npz")
+    assert bits(result) == bits(reference)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["missing/run.npz", "."])
+def test_a_checkpoint_that_cannot_be_is_refused_before_the_run(cmdp, tmp_path, name):
+    with pytest.raises(fc.SettingError, match="checkpoint"):
+        fc.solve(cmdp, SETTINGS, checkpoint=tmp_path / name)
+
+
+def test_a_progress_callback_that_raises_leaves_a_checkpoint(cmdp, reference, tmp_path):
+    path = tmp_path / "run.npz"
+
+    def broken(progress):
+        if progress.outer > 20:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fc.solve(cmdp, SETTINGS, seed=3, replicates=3, trace=7, piece=4, progress=broken, checkpoint=path)
+    assert bits(fc.resume(fc.load_run(path, cmdp))) == bits(reference)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"done": 999},
+        {"done": -1},
+        {"done": "x"},
+        {"seconds": "x"},
+        {"settings": [1]},
+        {"seed": -1},
+        {"draws": "old"},
+    ],
+    ids=str,
+)
+def test_headers_of_saved_runs_are_checked(cmdp, reference, tmp_path, change):
+    from fastcmdp.npz import read_arrays, write_arrays
+
+    path = tmp_path / "run.npz"
+    reference.save(path)
+    arrays = read_arrays(path)
+    head = json.loads(arrays["header"].tobytes()) | change
+    write_arrays(path, arrays | {"header": np.frombuffer(json.dumps(head).encode(), np.uint8)})
+    with pytest.raises(fc.ModelError, match=r"run\.npz"):
+        fc.load_run(path, cmdp, optimum=reference.optimum)
+
+
+@pytest.mark.parametrize("wrong", [{"last": 0}, {"last": -1}, {"last": "x"}, {"source": "bogus"}])
+def test_averages_say_what_they_take(reference, wrong):
+    with pytest.raises(fc.SettingError, match=next(iter(wrong))):
+        reference.averages(**wrong)

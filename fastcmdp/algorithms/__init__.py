@@ -27,6 +27,6 @@ def algorithm(name: str) -> type[PDANPG]:
     """
     if name not in ALGORITHMS:
         near = difflib.get_close_matches(name, ALGORITHMS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise SettingError(f"algorithm {name!r} is unknown{hint} Known: {', '.join(ALGORITHMS)}")
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise SettingError(f"algorithm {name!r} is unknown; {hint}known: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]

@@ -46,8 +46,13 @@ def _require(holds: object, name: str, value: object, accepted: str) -> None:
         raise SettingError(f"{name} = {value!r}: {accepted} is expected")
 
 
+_MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
+
+
 def _is_integer(value: object, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+    return (
+        isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= _MOST
+    )
 
 
 def _is_finite(value: object) -> bool:

@@ -5,8 +5,10 @@ Nothing but the standard library is imported before `main` runs, so that a missi
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"the command line needs typer and rich ({error}): pip install 'fastcmdp[cli]'", file=sys.stderr
         )
         return 2
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # a scheduler's stop saves what Ctrl-C saves
     from fastcmdp.cli.app import run
 
     return run(sys.argv[1:] if argv is None else list(argv))

@@ -8,6 +8,8 @@ import numpy as np
 
 from fastcmdp.errors import SettingError
 
+SMALLEST = 1e-50  # squares and reciprocals of what is checked stay finite
+
 
 def check_positive(name: str, value: float) -> float:
     """The value as a float.
@@ -18,8 +20,8 @@ def check_positive(name: str, value: float) -> float:
         Not a positive finite number.
     """
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise SettingError(f"{name} = {value!r}: a positive number is expected")
+    if not number or not SMALLEST <= value < math.inf:
+        raise SettingError(f"{name} = {value!r}: a positive number of at least {SMALLEST} is expected")
     return float(value)
 
 
