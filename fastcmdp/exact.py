@@ -89,7 +89,7 @@ class Value:
     raw: Floats
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Optimum:
     """The best policy that meets the constraints, and what surrounds it.
 
@@ -129,6 +129,12 @@ class Optimum:
     gap: float
     raw: Floats
     raw_duals: Floats
+
+    def __repr__(self) -> str:
+        return (
+            f"Optimum(reward={self.reward:.6g}, constraints={self.constraints}, duals={self.duals}, "
+            f"slater={self.slater:.6g}, policy of {self.policy.size} choices)"
+        )
 
 
 def evaluate(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "auto") -> Value:

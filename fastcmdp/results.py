@@ -139,7 +139,7 @@ def interval(values: Float) -> dict[str, float | None]:
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """A run, finished or not, and all that can be said of it; in the user's units throughout.
 
@@ -157,6 +157,13 @@ class Result:
     seed: int
     run: Any
     trace: Trace
+
+    def __repr__(self) -> str:
+        done = int(self.trace.outer[max(self.trace.done - 1, 0)])
+        return (
+            f"Result({self.algorithm.name}, {self.samples.size} replicates, outer step {done} of "
+            f"{self.algorithm.outer}; summary() says more)"
+        )
 
     @property
     def cmdp(self) -> CMDP:
@@ -374,6 +381,18 @@ class Result:
         if cmdp.n_constraints:
             worst = [a.violation.max(axis=1) for a in (late, mixture)]
             lines.append(row("violation", worst[0], worst[1], None, ""))
+            lines.append(
+                "(means over replicates; violation is the excess of each, so it can exceed that of the mean)"
+            )
+        if (
+            best is not None
+            and self.finished
+            and (share := np.nanmean(late.gap) / max(abs(best.reward), 1e-300)) > 0.1
+        ):
+            lines.append(
+                f"The gap is {share:.0%} of the optimum: it falls like one over the root of the outer steps, and needs "
+                "inner steps of the order of the number of states."
+            )
         if (self.failed >= 0).any():
             lines.append(f"failed replicates: {np.flatnonzero(self.failed >= 0).tolist()}")
         return "\n".join(lines)

@@ -154,7 +154,23 @@ def resume(
     checkpoint: str | Path | None = None,
     piece: int | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``."""
+    """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``.
+
+    Examples
+    --------
+    >>> import tempfile, fastcmdp as fc
+    >>> cmdp = fc.envs.river_swim()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/run.npz"
+    ...     whole = fc.solve(cmdp, fc.PDANPG(outer=40, inner=5), checkpoint=path)
+    ...     again = fc.resume(fc.load_run(path, cmdp))
+    >>> bool((again.theta == whole.theta).all())
+    True
+    """
+    if not isinstance(result, Result):
+        raise SettingError(
+            f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
+        )
     for name, value in (("threads", threads), ("piece", piece)):
         if value is not None and (not isinstance(value, int | np.integer) or value < 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")

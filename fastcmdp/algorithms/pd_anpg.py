@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -181,6 +181,29 @@ class PDANPG:
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
         return practical_schedule(cmdp, epsilon, **settings)
+
+    @classmethod
+    def for_samples(cls, gamma: float, samples: int, **settings: Any) -> PDANPG:
+        """Settings whose run is expected to draw ``samples`` transitions, the pilot's included.
+
+        An outer step draws 3H + 1 rollouts (3H with ``dual_estimate="inner"``) of mean length gamma/(1-gamma).
+
+        Raises
+        ------
+        SettingError
+            Fewer samples than the pilot and one outer step take.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> fc.PDANPG.for_samples(0.5, 31_000, inner=10, pilot=0).outer
+        1000
+        """
+        made = cls(**settings)
+        fresh = made.dual_estimate == "fresh"
+        outer = round(samples * (1.0 - gamma) / gamma / (3 * made.inner + fresh)) - made.pilot
+        _require(outer >= 1, "samples", samples, "enough for the pilot and one outer step")
+        return replace(made, outer=outer)
 
     def run(self, problem: Problem, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fastcmdp.cli.compare import compare
 from fastcmdp.cli.convert import convert
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
@@ -20,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, inspect, convert, theory, warmup):
+for verb in (solve, compare, inspect, convert, theory, warmup):
     app.command()(verb)
 
 
