@@ -14,7 +14,9 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
+from fastcmdp.kernels.asgd import asgd_dense
 from fastcmdp.kernels.pd_anpg import sample_batch
+from fastcmdp.kernels.policies import collect_scores, forget_scores, refresh_all
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
 
@@ -67,6 +69,50 @@ def whole_over_sampler(rounds: int) -> None:
             drawn = sample_many(tables, run.actions[0], run.state.rng[0], 50, work)
             ratios.append(whole / ((time.perf_counter() - began) / drawn))
         print(f"whole run / its sampler, {name}: {statistics.median(ratios):.3f}", flush=True)
+
+
+@njit
+def collect_many(data, tables, prob, pair, scores, times):
+    for _ in range(times):
+        forget_scores(scores, collect_scores(data, tables, prob, pair, 100, scores))
+
+
+@njit
+def refresh_many(data, theta, tables, actions, space, times):
+    for _ in range(times):
+        refresh_all(data, theta, tables, actions, space)
+
+
+@njit
+def asgd_many(momentum, weights, scores, target, inner, omega, times):
+    for _ in range(times):
+        asgd_dense(momentum, weights, scores, target, 100, omega.shape[0], inner, omega)
+
+
+def log_linear_parts(rounds: int) -> None:
+    """Microseconds an outer step of the log-linear run: sampler, action rows, scores, ASGD."""
+    cmdp = garnet(100, None, 0.95)
+    run = new_run(cmdp, fc.LogLinear(np.random.default_rng(0).standard_normal((cmdp.n_choices, 64)) / 8))
+    work, tables, data, actions = run.work(), run.problem.tables, run.problem.policy.data, run.actions[0]
+    run.advance(0, 5, work)
+    parts = {
+        "sampler": (sample_many, (tables, actions, run.state.rng[0], 50, work)),
+        "rows": (refresh_many, (data, run.state.theta[0], tables, actions, work.space, 50)),
+        "scores": (collect_many, (data, tables, actions.prob, work.pair, work.scores, 50)),
+        "ASGD": (
+            asgd_many,
+            (run.momentum, work.weights, work.scores, work.target, work.inner, work.omega, 50),
+        ),
+    }
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    for i in range(rounds + 1):
+        for name, (call, arguments) in parts.items():
+            began = time.perf_counter()
+            call(*arguments)
+            if i > 0:  # the first compiles
+                times[name].append((time.perf_counter() - began) / 50 * 1e6)
+    shares = ", ".join(f"{name} {statistics.median(t):.1f}" for name, t in times.items())
+    print(f"log-linear, d = 64, us an outer step: {shares}", flush=True)
 
 
 def threads(rounds: int) -> None:
@@ -127,6 +173,7 @@ def main() -> None:
     options = parser.parse_args()
     rounds = 5 if options.quick else 11
     whole_over_sampler(4 * rounds)
+    log_linear_parts(4 * rounds)
     threads(rounds if options.quick else 5)
     size(options.quick, rounds)
 
