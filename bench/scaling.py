@@ -74,7 +74,7 @@ def whole_over_sampler(rounds: int) -> None:
 @njit
 def collect_many(data, tables, prob, pair, scores, times):
     for _ in range(times):
-        forget_scores(scores, collect_scores(data, tables, prob, pair, 100, scores))
+        forget_scores(scores, collect_scores(data, theta, tables, prob, pair, 100, scores))
 
 
 @njit

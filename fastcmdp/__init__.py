@@ -8,7 +8,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
-from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
 
@@ -21,6 +21,7 @@ __all__ = [
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "NeuralSoftmax",
     "Result",
     "SettingError",
     "TabularSoftmax",

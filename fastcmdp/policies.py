@@ -1,4 +1,4 @@
-"""Policy classes: softmax over logits that are one parameter a choice, or linear in features.
+"""Policy classes: softmax over logits that are one parameter a choice, linear in features, or a network's outputs.
 
 A policy object holds only what the user chose. ``bind`` checks it against a model and returns what the kernels
 read, with the constants of the class (Assumption 2 of the paper).
@@ -7,8 +7,10 @@ read, with the constants of the class (Assumption 2 of the paper).
 from __future__ import annotations
 
 import hashlib
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # its parts load at their first use
@@ -35,12 +37,15 @@ class BoundPolicy:
         G^2 of Assumption 2: no score has a larger squared Euclidean norm.
     support : int
         No score has more nonzeros; 0 where scores are dense.
+    initial : float64[d] or None
+        theta_0; None: zeros.
     """
 
     data: Any
     n_parameters: int
     score_bound: float
     support: int
+    initial: Float | None = None
 
 
 def _widest_row(cmdp: CMDP) -> int:
@@ -76,7 +81,8 @@ class LogLinear:
     Parameters
     ----------
     features : array_like or scipy.sparse array, shape (n_choices, d)
-        Row q holds phi of choice q. Sparse features stay sparse, and an update then costs the nonzeros.
+        Row q holds phi of choice q: features of state and action together. Sparse features stay sparse, and an update
+        then costs the nonzeros.
 
     Raises
     ------
@@ -94,27 +100,7 @@ class LogLinear:
     """
 
     def __init__(self, features: Any) -> None:
-        try:
-            phi: Any = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
-            if phi.dtype.kind not in "biuf":
-                raise ValueError(f"numbers of type {phi.dtype}")
-            phi = phi if scipy.sparse.issparse(phi) else np.array(phi, np.float64, order="C")
-        except ValueError as error:
-            raise ModelError(
-                f"features are no table of real numbers ({error}); give (n_choices, d)"
-            ) from error
-        if phi.ndim != 2 or phi.shape[1] == 0:
-            raise ModelError(
-                f"features have shape {phi.shape}; give one row a choice: (n_choices, d), d >= 1"
-            )
-        if scipy.sparse.issparse(phi):
-            phi = phi.astype(np.float64, copy=True)
-            phi.sum_duplicates()
-            phi.eliminate_zeros()
-        if not np.isfinite(_row_squares(phi)).all():
-            rows = np.flatnonzero(~np.isfinite(_row_squares(phi)))
-            raise ModelError(f"features of choice {rows[0]} are not finite, or too large to square")
-        self._features = phi
+        self._features = _feature_rows(features, "features", "choice")
 
     @property
     def n_parameters(self) -> int:
@@ -163,10 +149,146 @@ class LogLinear:
         return f"log-linear {digest.hexdigest()}"
 
 
+class NeuralSoftmax:
+    """Softmax with logits from a network with one or two hidden layers.
+
+    Parameters
+    ----------
+    state_features : array_like, shape (n_states, n)
+        Row s is the input in state s; the network has an output for each position in a state's list of choices (of
+        the longest: shorter lists leave the last outputs unused).
+    hidden : sequence of int
+        Widths of the hidden layers: one or two of 1 to 65,536 units.
+    activation : "tanh" or "relu"
+    choice_features : array_like, shape (n_choices, n)
+        Instead of ``state_features``: row q is the input for choice q, and the one output its logit.
+    seed : int
+        Nonnegative; of the initial weights. It is no part of ``solve``'s seed: replicates start from one theta_0.
+
+    theta holds, flat, U1 (n x H1), b1 (H1), with two layers U2 (H1 x H2) and b2 (H2), then W (outputs x H) and
+    c (outputs). Hidden weights start normal, scaled so that a unit's input has variance 1 (2 for ReLU) over the
+    rows of features; W and c start at 0, so that the first policy is uniform as for the other classes.
+
+    G^2 has no exact value here, for the weights are not bounded: ``bind`` gives the stand-in 8 (1 + the largest
+    squared norm of the last hidden layer at theta_0). That is twice the bound 4 (1 + ...) that holds at theta_0 and
+    it may fail later. ASGD with it stays stable up to about ten times that; a run that leaves this range says so
+    ("numbers ceased to be finite"), and ``PDANPG(g_squared=...)`` sets another.
+
+    Raises
+    ------
+    ModelError
+        Features that are no table of finite numbers, neither or both kinds, a width, activation or seed out of
+        range; when bound, a number of rows other than the model's number of states or choices.
+
+    Examples
+    --------
+    >>> import numpy as np, fastcmdp as fc
+    >>> cmdp = fc.envs.river_swim()
+    >>> policy = fc.NeuralSoftmax(np.eye(cmdp.n_states), hidden=(8,))
+    >>> policy.bind(cmdp).n_parameters == cmdp.n_states * 8 + 8 + 2 * 8 + 2
+    True
+    """
+
+    def __init__(
+        self,
+        state_features: Any = None,
+        hidden: Sequence[int] = (32,),
+        activation: Literal["tanh", "relu"] = "tanh",
+        *,
+        choice_features: Any = None,
+        seed: int = 0,
+    ) -> None:
+        if (state_features is None) == (choice_features is None):
+            raise ModelError(
+                "give either state_features, (n_states, n), or choice_features, (n_choices, n), and not both"
+            )
+        self._by_choice = choice_features is not None
+        name, item = ("choice_features", "choice") if self._by_choice else ("state_features", "state")
+        rows = _feature_rows(choice_features if self._by_choice else state_features, name, item)
+        self._features: Float = rows.toarray() if scipy.sparse.issparse(rows) else rows
+        try:
+            self._hidden = tuple(operator.index(width) for width in hidden)
+        except TypeError:
+            self._hidden = ()
+        if not 1 <= len(self._hidden) <= 2 or not all(1 <= width <= 65_536 for width in self._hidden):
+            raise ModelError(f"hidden = {hidden!r}: give the widths of one or two layers, such as (32,)")
+        if activation not in ("tanh", "relu"):
+            raise ModelError(f"activation = {activation!r}: 'tanh' or 'relu' is expected")
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+            raise ModelError(f"seed = {seed!r}: a nonnegative integer is expected")
+        self._activation, self._seed = activation, int(seed)
+
+    def __repr__(self) -> str:
+        kind = "choice" if self._by_choice else "state"
+        return (
+            f"NeuralSoftmax({kind} features of shape {self._features.shape}, hidden={self._hidden}, "
+            f"activation={self._activation!r}, seed={self._seed})"
+        )
+
+    def bind(self, cmdp: CMDP) -> BoundPolicy:
+        """Check the features against a model; return what the kernels read."""
+        x = self._features
+        rows, items = (cmdp.n_choices, "choice") if self._by_choice else (cmdp.n_states, "state")
+        if len(x) != rows:
+            raise ModelError(
+                f"{items}_features have {len(x)} rows, the model has {rows} {items}s: give one row a {items}"
+            )
+        n_outputs = 1 if self._by_choice else _widest_row(cmdp)
+        state_to_row = cmdp.state_to_choice if self._by_choice else np.arange(rows + 1)
+        width1, width2 = (*self._hidden, 0)[:2]
+        data = kinds.Network(
+            x, state_to_row.astype(np.int64), width1, width2, n_outputs, self._activation == "relu"
+        )
+        initial, largest = self._initial(x, n_outputs)
+        return BoundPolicy(data, initial.size, 8.0 * (1.0 + largest), 0, initial)
+
+    def _initial(self, x: Float, n_outputs: int) -> tuple[Float, float]:
+        """theta_0 and the largest squared norm of the last hidden layer over the rows x."""
+        rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed)))
+        relu, parts, largest = self._activation == "relu", [], 0.0
+        for width in self._hidden:
+            # The bias counts as one more input, which is always 1.
+            scale = np.sqrt((2.0 if relu else 1.0) / (1.0 + _row_squares(x).mean()))
+            weights = scale * rng.standard_normal((x.shape[1], width))
+            bias = scale * rng.standard_normal(width)
+            z = x @ weights + bias
+            x = np.maximum(z, 0.0) if relu else np.tanh(z)
+            largest = float(_row_squares(x).max())
+            parts += [weights.ravel(), bias]
+        return np.concatenate([*parts, np.zeros(n_outputs * (x.shape[1] + 1))]), largest
+
+    def fingerprint(self) -> str:
+        """A text that differs between networks, features and initial weights."""
+        digest = hashlib.sha256(repr((self, self._by_choice)).encode())
+        digest.update(self._features.tobytes())
+        return f"neural-softmax {digest.hexdigest()}"
+
+
+def _feature_rows(features: Any, name: str, item: str) -> Any:
+    """A table of finite numbers, float64: dense in rows, or sparse in canonical rows."""
+    try:
+        phi: Any = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
+        if phi.dtype.kind not in "biuf":
+            raise ValueError(f"numbers of type {phi.dtype}")
+        phi = phi if scipy.sparse.issparse(phi) else np.array(phi, np.float64, order="C")
+    except ValueError as error:
+        raise ModelError(f"{name} are no table of real numbers ({error}); give (n_{item}s, d)") from error
+    if phi.ndim != 2 or phi.shape[1] == 0:
+        raise ModelError(f"{name} have shape {phi.shape}; give one row a {item}: (n_{item}s, d), d >= 1")
+    if scipy.sparse.issparse(phi):
+        phi = phi.astype(np.float64, copy=True)
+        phi.sum_duplicates()
+        phi.eliminate_zeros()
+    if not np.isfinite(_row_squares(phi)).all():
+        rows = np.flatnonzero(~np.isfinite(_row_squares(phi)))
+        raise ModelError(f"{name} of {item} {rows[0]} are not finite, or too large to square")
+    return phi
+
+
 def _row_squares(rows: Any) -> Float:
     if scipy.sparse.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-Policy = TabularSoftmax | LogLinear
+Policy = TabularSoftmax | LogLinear | NeuralSoftmax

@@ -64,7 +64,7 @@ def solve(
     ----------
     cmdp : CMDP
     algorithm : PDANPG or another settings object, default ``PDANPG()``
-    policy : TabularSoftmax or LogLinear, default TabularSoftmax()
+    policy : TabularSoftmax, LogLinear or NeuralSoftmax, default TabularSoftmax()
     seed : int
         Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
         interruptions.
@@ -136,7 +136,7 @@ def start(
     if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
     if isinstance(policy, type) or not hasattr(policy, "bind"):
-        raise SettingError(f"policy = {policy!r}: give TabularSoftmax() or LogLinear(features)")
+        raise SettingError(f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)")
     bound = policy.bind(cmdp)
     if known is None:
         known = cmdp.n_choices <= EXACT_CHOICES

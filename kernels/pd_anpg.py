@@ -18,11 +18,10 @@ from fastcmdp.kernels.asgd import (
 )
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.policies import (
-    DenseFeatures,
     Scores,
-    _is,
     collect_scores,
     forget_scores,
+    has_dense_scores,
     refresh_touched,
 )
 from fastcmdp.kernels.rollouts import rollouts
@@ -122,7 +121,7 @@ def run_inner(policy, momentum, work, n_pairs, n_slots):
 
 @overload(run_inner)
 def _run_inner(policy, momentum, work, n_pairs, n_slots):
-    if _is(policy, DenseFeatures):
+    if has_dense_scores(policy):
 
         def dense(policy, momentum, work, n_pairs, n_slots):
             asgd_dense(
@@ -185,7 +184,7 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
         if state.failed[r] >= 0:
             break
         state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
-        n_slots = collect_scores(policy, tables, actions.prob, work.pair, n_inner, work.scores)
+        n_slots = collect_scores(policy, theta, tables, actions.prob, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
             for i in range(m):

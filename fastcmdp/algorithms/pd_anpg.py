@@ -243,7 +243,7 @@ class Run:
             dual_max=self._dual_max(settings.lambda_max),
         )
         self.state = pd_anpg.RunState(
-            theta=np.zeros((replicates, policy.n_parameters)),
+            theta=self._initial_theta(replicates),
             dual=np.zeros((replicates, m)),
             rng=streams(seed, replicates),
             outer=np.full(replicates, -settings.pilot, np.int64),
@@ -255,6 +255,13 @@ class Run:
         )
         self.actions = [self._actions(r) for r in range(replicates)]
         self.refresh()
+
+    def _initial_theta(self, replicates: int) -> np.ndarray:
+        policy = self.problem.policy
+        theta = np.zeros((replicates, policy.n_parameters))
+        if policy.initial is not None:
+            theta[:] = policy.initial
+        return theta
 
     def _actions(self, r: int) -> Any:
         """Action tables of replicate r: kept up to date, or made where a draw needs them."""
