@@ -35,12 +35,15 @@ class BoundPolicy:
         G^2 of Assumption 2: no score has a larger squared Euclidean norm.
     support : int
         No score has more nonzeros; 0 where scores are dense.
+    initial : float64[d] or None
+        Parameters at the start of a run; None: zeros.
     """
 
     data: Any
     n_parameters: int
     score_bound: float
     support: int
+    initial: Float | None = None
 
 
 def _widest_row(cmdp: CMDP) -> int:

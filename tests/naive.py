@@ -320,10 +320,13 @@ def collect_scores(
 # The inner loop.
 
 
-def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+def asgd_dense(
+    momentum: Any, scores: list[list[float]], target: list[float], n_skipped: int | None = None
+) -> list[float]:
     """Algorithm 2's inner loop as the paper writes it; odd H averages over its (H + 1) / 2 last iterates."""
     alpha, beta, xi, delta = momentum
     n_steps, d = len(scores), len(scores[0])
+    n_skipped = n_steps // 2 if n_skipped is None else n_skipped
     x, v, tail = [0.0] * d, [0.0] * d, []
     for h in range(n_steps):
         g = scores[h]
@@ -333,32 +336,32 @@ def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) ->
         x = [y[j] - delta * gradient[j] for j in range(d)]
         z = [beta * y[j] + (1 - beta) * v[j] for j in range(d)]
         v = [z[j] - xi * gradient[j] for j in range(d)]
-        if h + 1 > n_steps / 2:
+        if h >= n_skipped:
             tail.append(x)
     return [sum(x[j] for x in tail) / len(tail) for j in range(d)]
 
 
-def fill_weights(momentum: Any, n_steps: int) -> tuple[list[float], list[float]]:
+def fill_weights(momentum: Any, n_skipped: int, n_steps: int) -> tuple[list[float], list[float]]:
     """Powers of the decay, and what a unit impulse at each step does to the tail average, by following it."""
     alpha, beta, xi, delta = momentum
     push = []
     for h in range(n_steps):
         x, v, total = delta, xi, 0.0
         for after in range(h + 1, n_steps + 1):
-            if after > n_steps / 2:
+            if after > n_skipped:
                 total += x
             y = alpha * x + (1 - alpha) * v
             x, v = y, beta * y + (1 - beta) * v
-        push.append(total / (n_steps - n_steps // 2))
+        push.append(total / (n_steps - n_skipped))
     return [(alpha * (1 - beta)) ** n for n in range(n_steps + 1)], push
 
 
 def asgd_lazy(
-    momentum: Any, scores: list[list[tuple[int, float]]], target: list[float], d: int
+    momentum: Any, scores: list[list[tuple[int, float]]], target: list[float], d: int, n_skipped: int
 ) -> list[float]:
     """The same as asgd_dense on scores given as (coordinate, value) pairs, touching nothing else."""
     alpha, beta, xi, delta = momentum
-    power, push = fill_weights(momentum, len(scores))
+    power, push = fill_weights(momentum, n_skipped, len(scores))
     decay = alpha * (1 - beta)
     p = alpha * beta / (1 - decay)
     u, w, last, omega = [0.0] * d, [0.0] * d, [0] * d, [0.0] * d
@@ -456,7 +459,7 @@ def advance(
         scores = collect_scores(model, phi, prob, batch.pair)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target])
+        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
