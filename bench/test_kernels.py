@@ -67,7 +67,7 @@ def batch(run):
     pd_anpg.sample_batch(tables, run.actions[0], run.state.rng[0], H, True, work)
     n_slots = collect(data, run.state.theta[0], tables, run.policies()[0], work.pair, work.scores)
     work.target[:] = work.advantage[:, 0] * tables.horizon
-    asgd.fill_weights(run.momentum, work.weights)
+    asgd.fill_weights(run.momentum, run.steps.n_skipped, work.weights)
     return work, n_slots
 
 

@@ -38,7 +38,7 @@ class BoundPolicy:
     support : int
         No score has more nonzeros; 0 where scores are dense.
     initial : float64[d] or None
-        theta_0; None: zeros.
+        Parameters at the start of a run; None: zeros.
     """
 
     data: Any
@@ -169,10 +169,10 @@ class NeuralSoftmax:
     c (outputs). Hidden weights start normal, scaled so that a unit's input has variance 1 (2 for ReLU) over the
     rows of features; W and c start at 0, so that the first policy is uniform as for the other classes.
 
-    G^2 has no exact value here, for the weights are not bounded: ``bind`` gives the stand-in 8 (1 + the largest
-    squared norm of the last hidden layer at theta_0). That is twice the bound 4 (1 + ...) that holds at theta_0 and
-    it may fail later. ASGD with it stays stable up to about ten times that; a run that leaves this range says so
-    ("numbers ceased to be finite"), and ``PDANPG(g_squared=...)`` sets another.
+    G^2 is no bound here, for the weights are not bounded: ``score_bound`` is the largest squared norm of a score at
+    theta_0, over all states and actions. Later scores may be longer. ASGD with the steps of Lemma 6 stays stable up to
+    about ten times G^2; a run that leaves this range stops and says so ("numbers ceased to be finite"), and
+    ``PDANPG(g_squared=...)`` sets another value. What needs Assumption 2 (Theorem 1) does not hold.
 
     Raises
     ------
@@ -239,13 +239,19 @@ class NeuralSoftmax:
         data = kinds.Network(
             x, state_to_row.astype(np.int64), width1, width2, n_outputs, self._activation == "relu"
         )
-        initial, largest = self._initial(x, n_outputs)
-        return BoundPolicy(data, initial.size, 8.0 * (1.0 + largest), 0, initial)
+        initial, last = self._initial(x, n_outputs)
+        n = np.diff(cmdp.state_to_choice)
+        if self._by_choice:  # W and c are 0, so a score is a - mean a in W's place, and 0 elsewhere
+            mean = np.add.reduceat(last, cmdp.state_to_choice[:-1]) / n[:, None]
+            squares = _row_squares(last - mean[cmdp.choice_state])
+        else:
+            squares = (1.0 - 1.0 / n) * (1.0 + _row_squares(last))
+        return BoundPolicy(data, initial.size, float(squares.max()) or 1.0, 0, initial)
 
-    def _initial(self, x: Float, n_outputs: int) -> tuple[Float, float]:
-        """theta_0 and the largest squared norm of the last hidden layer over the rows x."""
+    def _initial(self, x: Float, n_outputs: int) -> tuple[Float, Float]:
+        """theta_0, and the last hidden layer at the rows x."""
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed)))
-        relu, parts, largest = self._activation == "relu", [], 0.0
+        relu, parts = self._activation == "relu", []
         for width in self._hidden:
             # The bias counts as one more input, which is always 1.
             scale = np.sqrt((2.0 if relu else 1.0) / (1.0 + _row_squares(x).mean()))
@@ -253,9 +259,8 @@ class NeuralSoftmax:
             bias = scale * rng.standard_normal(width)
             z = x @ weights + bias
             x = np.maximum(z, 0.0) if relu else np.tanh(z)
-            largest = float(_row_squares(x).max())
             parts += [weights.ravel(), bias]
-        return np.concatenate([*parts, np.zeros(n_outputs * (x.shape[1] + 1))]), largest
+        return np.concatenate([*parts, np.zeros(n_outputs * (x.shape[1] + 1))]), x
 
     def fingerprint(self) -> str:
         """A text that differs between networks, features and initial weights."""

@@ -29,7 +29,7 @@ from fastcmdp.policies import Policy
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 
-FORMAT = 1  # of saved runs
+FORMAT = 2  # of saved runs
 LAST_QUARTER = 0.25
 
 
@@ -45,10 +45,13 @@ class Trace:
     reward, constraints, duals : float64[R, n+1], float64[R, n+1, m] twice
         Exact values of the policy at that step and its multipliers, in the user's units; NaN where the model
         is too large to evaluate, or the replicate has failed.
+    kept : int64[R, n+1]
+        Outer steps so far that belong to the output: all, but for methods whose guarantee is about some of them.
     sums : float64[R, n+1, 1+2m]
-        Sums over all outer steps so far of the estimates of J_r and J_c and of the multipliers, kernel units.
-    occupancy : float64[3, R, C]
-        Occupancies by the trapezoidal rule over the run so far and over its last quarter, and at the last point.
+        Sums over those steps of the estimates of J_r and J_c and of the multipliers, kernel units.
+    occupancy : float64[4, R, C]
+        Occupancies by the trapezoidal rule over the output so far and over that of the last quarter, at the last
+        point, and at the point that met the limits best.
     seconds : float
         Time spent in kernels.
     done : int
@@ -60,6 +63,7 @@ class Trace:
     reward: Float
     constraints: Float
     duals: Float
+    kept: Int
     sums: Float
     occupancy: Float
     seconds: float = 0.0
@@ -75,16 +79,28 @@ class Trace:
         for r in np.flatnonzero(state.failed < 0) if self.exact else ():
             nu[r] = occupancy(cmdp, policies[r])
             values[r] = cmdp.to_user_values(nu[r] @ cmdp.signals / (1.0 - cmdp.gamma))
-        before = self.outer[max(i - 1, 0)]
-        part = (self.outer[i] - before) / 2 * (self.occupancy[2] + nu)
-        late = before >= self.outer[-1] * (1 - LAST_QUARTER)
-        total = np.stack([self.occupancy[0] + part, self.occupancy[1] + late * part, nu])
+        kept = run.kept()
+        part = (kept - self.kept[:, max(i - 1, 0)])[:, None] / 2 * (self.occupancy[2] + nu)
+        late = self.outer[max(i - 1, 0)] >= self.outer[-1] * (1 - LAST_QUARTER)
+        slack = _least_slack(
+            cmdp, np.concatenate([self.reward[:, :i, None], self.constraints[:, :i]], axis=2)
+        )
+        now = _least_slack(cmdp, values[:, None])
+        better = now[:, 0] > slack.max(axis=1, initial=-np.inf)
+        closest = np.where(better[:, None], nu, self.occupancy[3])
+        total = np.stack([self.occupancy[0] + part, self.occupancy[1] + late * part, nu, closest])
         lost = state.failed >= 0
-        self.samples[:, i] = state.samples
+        self.samples[:, i], self.kept[:, i] = state.samples, kept
         self.sums[:, i] = np.where(lost[:, None], np.nan, state.sums)
         self.duals[:, i] = np.where(lost[:, None], np.nan, cmdp.to_user_duals(state.dual))
         self.reward[:, i], self.constraints[:, i] = values[:, 0], values[:, 1:]
         self.occupancy, self.done = total, i + 1
+
+
+def _least_slack(cmdp: CMDP, values: Float) -> Float:
+    """By how much the tightest limit is met, float64[R, n]; -inf where values are missing."""
+    slack = cmdp.slack(values).min(axis=2, initial=np.inf)
+    return np.where(np.isfinite(values[:, :, 0]), slack, -np.inf)
 
 
 def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bool) -> Trace:
@@ -97,8 +113,9 @@ def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bo
         reward=np.full((replicates, n), np.nan),
         constraints=np.full((replicates, n, m), np.nan),
         duals=np.full((replicates, n, m), np.nan),
+        kept=np.zeros((replicates, n), np.int64),
         sums=np.full((replicates, n, 1 + 2 * m), np.nan),
-        occupancy=np.zeros((3, replicates, cmdp.n_choices if exact else 0)),
+        occupancy=np.zeros((4, replicates, cmdp.n_choices if exact else 0)),
         exact=exact,
     )
 
@@ -238,19 +255,39 @@ class Result:
         made = int(outer[-1]) if trace.done else 0
         begin = int(np.searchsorted(outer, made * (1.0 - last)))
         begin = max(min(begin, trace.done - 2), 0)
-        steps = max(made - int(outer[begin]), 1) if trace.done else 1
+        part = slice(begin, trace.done)
         if trace.done < 2:
-            sums = np.full((trace.samples.shape[0], 1 + 2 * m), np.nan)
-        else:
-            sums = (trace.sums[:, trace.done - 1] - trace.sums[:, begin]) / steps
-        if source == "exact" and trace.done >= 2:
-            part = slice(begin, trace.done)
-            values = np.concatenate([trace.reward[:, part, None], trace.constraints[:, part]], axis=2)
-            width = np.diff(outer[part])[:, None]
-            values = ((values[:, 1:] + values[:, :-1]) / 2 * width).sum(axis=1) / steps
+            nothing = np.full((trace.samples.shape[0], 1 + 2 * m), np.nan)
+            return self._averages(nothing[:, : 1 + m], nothing[:, 1 + m :], source)
+        width = np.diff(trace.kept[:, part], axis=1)
+        total = width.sum(axis=1)
+        steps = np.where(total > 0, total, np.nan)[:, None]
+        sums = (trace.sums[:, trace.done - 1] - trace.sums[:, begin]) / steps
+        if source == "exact":
+            values = self._values(part)
+            between = (values[:, 1:] + values[:, :-1]) / 2
+            # A window without steps of the output weighs nothing; a replicate without any has its best point.
+            values = np.nansum(between * width[:, :, None], axis=1) / steps
+            values[~np.isfinite(between).all(axis=(1, 2))] = np.nan
+            for r in np.flatnonzero((total == 0) & (self.failed < 0)):
+                values[r] = self._values(part)[r, _least_slack(cmdp, self._values(part))[r].argmax()]
         else:
             values = cmdp.to_user_values(sums[:, : 1 + m])
         return self._averages(values, cmdp.to_user_duals(sums[:, 1 + m :]), source)
+
+    def _values(self, part: slice) -> Float:
+        """Exact values at the trace points, float64[R, n, 1+m]."""
+        trace = self.trace
+        return np.concatenate([trace.reward[:, part, None], trace.constraints[:, part]], axis=2)
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """Replicates without an outer step in the output, bool[R]; its place takes the point that met limits best.
+
+        Only methods that keep some outer steps and drop others (CRPO) can come to this.
+        """
+        kept = self.trace.kept[:, max(self.trace.done - 1, 0)]
+        return np.asarray((kept == 0) & (self.failed < 0) & (self.trace.done > 1))
 
     def _averages(self, values: Float, duals: Float, source: str) -> Averages:
         best = np.nan if self.optimum is None else self.optimum.reward
@@ -265,7 +302,7 @@ class Result:
     @property
     def best_feasible(self) -> Averages:
         """Of the policies at the trace points that meet the limits, the one with the largest J_r; NaN if none."""
-        values = np.concatenate([self.trace.reward[:, :, None], self.trace.constraints], axis=2)
+        values = self._values(slice(None))
         feasible = (self.cmdp.slack(values) >= 0).all(axis=2) & np.isfinite(self.trace.reward)
         averages = self._at(np.where(feasible, self.trace.reward, -np.inf).argmax(axis=1))
         for field in (
@@ -307,7 +344,8 @@ class Result:
             )
         if kind == "last_quarter" and not self.finished:
             raise SettingError("kind = 'last_quarter' needs a finished run; ask for 'mixture' or 'last'")
-        nu = self.trace.occupancy[int(kind == "last_quarter"), replicate]
+        late = int(kind == "last_quarter")
+        nu = self.trace.occupancy[3 if self.empty[replicate] else late, replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
 
@@ -329,6 +367,7 @@ class Result:
             "replicates": int(self.samples.size),
             "finished": self.finished,
             "failed": int((self.failed >= 0).sum()),
+            "empty": int(self.empty.sum()),
             "reward": interval(all_steps.reward),
             "constraints": means(all_steps.constraints),
             "gap": interval(all_steps.gap),
@@ -393,6 +432,11 @@ class Result:
                 f"The gap is {share:.0%} of the optimum: it falls like one over the root of the outer steps, and needs "
                 "inner steps of the order of the number of states."
             )
+        if self.empty.any():
+            lines.append(
+                f"no outer step met its tolerance in replicates {np.flatnonzero(self.empty).tolist()}: their output is "
+                "the policy that met the limits best"
+            )
         if (self.failed >= 0).any():
             lines.append(f"failed replicates: {np.flatnonzero(self.failed >= 0).tolist()}")
         return "\n".join(lines)
@@ -420,7 +464,7 @@ class Result:
         write_arrays(path, {"header": header} | arrays)
 
 
-_TRACE_ARRAYS = ("outer", "samples", "reward", "constraints", "duals", "sums", "occupancy")
+_TRACE_ARRAYS = ("outer", "samples", "reward", "constraints", "duals", "kept", "sums", "occupancy")
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, optimum
@@ -45,7 +46,7 @@ class Progress(NamedTuple):
 
 def solve(
     cmdp: CMDP,
-    algorithm: PDANPG | None = None,
+    algorithm: Algorithm | None = None,
     *,
     policy: Policy | None = None,
     seed: int = 0,
@@ -124,7 +125,7 @@ def solve(
 
 def start(
     cmdp: CMDP,
-    algorithm: PDANPG,
+    algorithm: Algorithm,
     policy: Policy,
     seed: int,
     replicates: int,
@@ -133,10 +134,12 @@ def start(
     draws: str = "fast",
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it."""
-    if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
+    if not isinstance(algorithm, Algorithm):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
     if isinstance(policy, type) or not hasattr(policy, "bind"):
-        raise SettingError(f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)")
+        raise SettingError(
+            f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
+        )
     bound = policy.bind(cmdp)
     if known is None:
         known = cmdp.n_choices <= EXACT_CHOICES

@@ -66,13 +66,12 @@ def coefficients(momentum):
 
 
 @kernel
-def fill_weights(momentum, weights):
-    """Fill the tables for H = weights.push.shape[0]."""
+def fill_weights(momentum, tail, weights):
+    """Fill the tables for H = weights.push.shape[0] and an average over the steps after the first ``tail``."""
     n_steps = weights.push.shape[0]
     decay, mix, into_u, into_w = coefficients(momentum)
     rest = 1.0 - momentum.alpha + momentum.alpha * momentum.beta
     p = momentum.alpha - mix
-    tail = n_steps // 2
     for n in range(n_steps + 1):
         weights.decay_power[n] = decay**n
     for h in range(n_steps):

@@ -39,6 +39,7 @@ class Steps(NamedTuple):
 
     n_outer: int  # K
     n_inner: int  # H
+    n_skipped: int  # inner steps before the average of omega begins
     n_pilot: int
     eta_scale: float
     zeta_scale: np.ndarray  # float64[m]
@@ -179,7 +180,7 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
     dual = state.dual[r]
     sums = state.sums[r]
     root_k = math.sqrt(steps.n_outer)
-    fill_weights(momentum, work.weights)
+    fill_weights(momentum, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break

@@ -134,7 +134,17 @@ def _write_logits(policy, theta, s, first, last, out):
             q = first
             for row in range(policy.state_to_row[s], policy.state_to_row[s + 1]):
                 forward(
-                    features, row * n_inputs, n_inputs, theta, width1, width2, n_outputs, relu, scratch, scratch, z
+                    features,
+                    row * n_inputs,
+                    n_inputs,
+                    theta,
+                    width1,
+                    width2,
+                    n_outputs,
+                    relu,
+                    scratch,
+                    scratch,
+                    z,
                 )
                 for o in range(min(n_outputs, last - q)):
                     out[q] = scratch[z + o]
@@ -365,7 +375,9 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
                 last = state_to_choice[s + 1]
                 for row in range(state_to_row[s], state_to_row[s + 1]):
                     x = row * n_inputs
-                    forward(features, x, n_inputs, theta, width1, width2, n_outputs, relu, hidden, hidden, width)
+                    forward(
+                        features, x, n_inputs, theta, width1, width2, n_outputs, relu, hidden, hidden, width
+                    )
                     for o in range(n_outputs):  # outputs beyond a state's list of choices have no weight
                         back[width + o] = 0.0
                         if q < last:

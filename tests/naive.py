@@ -290,11 +290,43 @@ def logit(phi: list[list[float]], theta: list[float], q: int) -> float:
     return z
 
 
-def refresh_all(model: Model, phi: list[list[float]], theta: list[float]) -> list[float]:
+class Network(NamedTuple):
+    """A network's architecture and inputs, a row a state or a row a choice; what theta holds is said in forward."""
+
+    features: list[list[float]]
+    by_choice: bool
+    hidden: tuple[int, ...]
+    n_outputs: int
+    relu: bool
+
+
+def forward(net: Network, theta: Any, x: Any) -> Any:
+    """Outputs for the input x; numbers may be complex."""
+    a, at = np.asarray(x), 0
+    for width in net.hidden:
+        weights = theta[at : at + len(a) * width].reshape(len(a), width)
+        at += len(a) * width
+        z = a @ weights + theta[at : at + width]
+        at += width
+        a = np.where(z.real > 0, z, 0) if net.relu else np.tanh(z)
+    weights = theta[at : at + net.n_outputs * len(a)].reshape(net.n_outputs, len(a))
+    return weights @ a + theta[at + net.n_outputs * len(a) :]
+
+
+def logits(model: Model, phi: Any, theta: Any, s: int) -> list[Any]:
+    mine = choices(model, s)
+    if not isinstance(phi, Network):
+        return [logit(phi, theta, q) for q in mine]
+    if phi.by_choice:
+        return [forward(phi, theta, phi.features[q])[0] for q in mine]
+    return list(forward(phi, theta, phi.features[s])[: len(mine)])
+
+
+def refresh_all(model: Model, phi: Any, theta: Any) -> list[float]:
     """Action probabilities: a shifted softmax in every state."""
     prob = []
     for s in range(n_states(model)):
-        z = [logit(phi, theta, q) for q in choices(model, s)]
+        z = logits(model, phi, np.asarray(theta) if isinstance(phi, Network) else theta, s)
         weights = [math.exp(x - max(z)) for x in z]
         total = 0.0
         for w in weights:
@@ -303,14 +335,30 @@ def refresh_all(model: Model, phi: list[list[float]], theta: list[float]) -> lis
     return prob
 
 
+def complex_step(model: Model, net: Network, theta: Any, s: int, position: int) -> list[float]:
+    """grad log pi at theta, exact to rounding: with a tiny imaginary step h, Im f(theta + i h) / h."""
+    score = []
+    for j in range(len(theta)):
+        moved = np.array(theta, complex)
+        moved[j] += 1e-30j
+        z = np.array(logits(model, net, moved, s))
+        log_pi = z[position] - np.log(np.exp(z - z.real.max()).sum())
+        score.append(log_pi.imag / 1e-30)
+    return score
+
+
 def collect_scores(
-    model: Model, phi: list[list[float]], prob: list[float], pairs: list[int]
+    model: Model, phi: Any, prob: list[float], pairs: list[int], theta: Any = None
 ) -> list[list[float]]:
-    """grad log pi = phi(s, a) - sum_b pi(b|s) phi(s, b) for every pair."""
+    """grad log pi of every pair; for features, phi(s, a) - sum_b pi(b|s) phi(s, b)."""
     scores = []
     for chosen in pairs:
+        s = owner(model, chosen)
+        if isinstance(phi, Network):
+            scores.append(complex_step(model, phi, theta, s, chosen - choices(model, s)[0]))
+            continue
         g = list(phi[chosen])
-        for q in choices(model, owner(model, chosen)):
+        for q in choices(model, s):
             for j in range(len(g)):
                 g[j] -= prob[q] * phi[q][j]
         scores.append(g)
@@ -320,10 +368,13 @@ def collect_scores(
 # The inner loop.
 
 
-def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+def asgd_dense(
+    momentum: Any, scores: list[list[float]], target: list[float], n_skipped: int | None = None
+) -> list[float]:
     """Algorithm 2's inner loop as the paper writes it; odd H averages over its (H + 1) / 2 last iterates."""
     alpha, beta, xi, delta = momentum
     n_steps, d = len(scores), len(scores[0])
+    n_skipped = n_steps // 2 if n_skipped is None else n_skipped
     x, v, tail = [0.0] * d, [0.0] * d, []
     for h in range(n_steps):
         g = scores[h]
@@ -333,32 +384,32 @@ def asgd_dense(momentum: Any, scores: list[list[float]], target: list[float]) ->
         x = [y[j] - delta * gradient[j] for j in range(d)]
         z = [beta * y[j] + (1 - beta) * v[j] for j in range(d)]
         v = [z[j] - xi * gradient[j] for j in range(d)]
-        if h + 1 > n_steps / 2:
+        if h >= n_skipped:
             tail.append(x)
     return [sum(x[j] for x in tail) / len(tail) for j in range(d)]
 
 
-def fill_weights(momentum: Any, n_steps: int) -> tuple[list[float], list[float]]:
+def fill_weights(momentum: Any, n_skipped: int, n_steps: int) -> tuple[list[float], list[float]]:
     """Powers of the decay, and what a unit impulse at each step does to the tail average, by following it."""
     alpha, beta, xi, delta = momentum
     push = []
     for h in range(n_steps):
         x, v, total = delta, xi, 0.0
         for after in range(h + 1, n_steps + 1):
-            if after > n_steps / 2:
+            if after > n_skipped:
                 total += x
             y = alpha * x + (1 - alpha) * v
             x, v = y, beta * y + (1 - beta) * v
-        push.append(total / (n_steps - n_steps // 2))
+        push.append(total / (n_steps - n_skipped))
     return [(alpha * (1 - beta)) ** n for n in range(n_steps + 1)], push
 
 
 def asgd_lazy(
-    momentum: Any, scores: list[list[tuple[int, float]]], target: list[float], d: int
+    momentum: Any, scores: list[list[tuple[int, float]]], target: list[float], d: int, n_skipped: int
 ) -> list[float]:
     """The same as asgd_dense on scores given as (coordinate, value) pairs, touching nothing else."""
     alpha, beta, xi, delta = momentum
-    power, push = fill_weights(momentum, len(scores))
+    power, push = fill_weights(momentum, n_skipped, len(scores))
     decay = alpha * (1 - beta)
     p = alpha * beta / (1 - decay)
     u, w, last, omega = [0.0] * d, [0.0] * d, [0] * d, [0.0] * d
@@ -444,19 +495,17 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
     return max(state.recent[i], state.average[i])
 
 
-def advance(
-    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
-) -> None:
+def advance(model: Model, phi: Any, momentum: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
         batch = sample_batch(model, prob, state.rng, n_inner, steps.fresh)
         state.samples += batch.transitions
-        scores = collect_scores(model, phi, prob, batch.pair)
+        scores = collect_scores(model, phi, prob, batch.pair, state.theta)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target])
+        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)

@@ -18,7 +18,7 @@ from scipy import stats
 
 from fastcmdp import exact
 from fastcmdp.algorithms import PDANPG
-from fastcmdp.algorithms.pd_anpg import Run
+from fastcmdp.algorithms.pd_anpg import PDANPGRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, rollouts
 from fastcmdp.policies import LogLinear
@@ -123,7 +123,7 @@ def test_horizons_are_geometric(gamma: float) -> None:
     assert p_value(law_test(counts, shifted + 1e-9)) < FAILS
 
 
-def make_run(cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, theta: Floats) -> Run:
+def make_run(cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, theta: Floats) -> PDANPGRun:
     run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 6, replicates)
     run.state.theta[:] = theta
     run.state.dual[:] = DUAL

@@ -21,7 +21,7 @@ import fastcmdp
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd, pd_anpg, policies, rollouts, streams, tables
-from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
 from fastcmdp.problem import Problem
 from fastcmdp.problem import streams as make_streams
 from fastcmdp.tables import build_actions, build_tables, entry_type
@@ -131,6 +131,8 @@ def test_tables_of_a_model(name: str, draws: str) -> None:
 MOMENTA = [
     PDANPG().momentum(2.0),
     PDANPG(mu_f=1e-3).momentum(2.0),
+    PDANPG(mu_f=1e-3, kappa_tilde=9.0).momentum(2.0),
+    PDANPG(method="sgd").momentum(2.0),
     asgd.Momentum(alpha=0.3, beta=0.6, xi=0.25, delta=0.05),
     asgd.Momentum(alpha=0.9, beta=0.01, xi=0.0, delta=0.1),
 ]
@@ -139,9 +141,10 @@ MOMENTA = [
 class Inner:
     """Random scores with two to four nonzeros and targets for H steps, and what the kernels make of them."""
 
-    def __init__(self, momentum: asgd.Momentum, n_steps: int, d: int = 9) -> None:
+    def __init__(self, momentum: asgd.Momentum, n_steps: int, average: str, d: int = 9) -> None:
         rng = np.random.default_rng(n_steps)
         self.momentum, self.n_steps, self.d = momentum, n_steps, d
+        self.average = average
         self.target = rng.standard_normal(n_steps)
         dense = np.zeros((n_steps, d))
         for row in dense:
@@ -160,8 +163,11 @@ class Inner:
 
     def _weights(self, n_steps: int) -> asgd.Weights:
         weights = asgd.Weights(np.full(n_steps + 1, np.nan), np.full(n_steps, np.nan))
-        asgd.fill_weights(self.momentum, weights)
+        asgd.fill_weights(self.momentum, self.n_skipped(n_steps), weights)
         return weights
+
+    def n_skipped(self, n_steps: int) -> int:
+        return PDANPG(inner=n_steps, average=self.average).n_skipped()
 
     def lazy(self) -> np.ndarray:
         inner, omega = self._space()
@@ -183,27 +189,38 @@ class Inner:
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 8, 101])
+@pytest.mark.parametrize("average", ["tail", "uniform"])
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_asgd(momentum: asgd.Momentum, n_steps: int) -> None:
-    case = Inner(momentum, n_steps)
+def test_asgd(momentum: asgd.Momentum, average: str, n_steps: int) -> None:
+    case = Inner(momentum, n_steps, average)
+    skipped = case.n_skipped(n_steps)
+    assert skipped == (n_steps // 2 if average == "tail" else 0)
     rows, target = case.scores.dense.tolist(), case.target.tolist()
     pairs = [[(i, g) for i, g in enumerate(row) if g != 0.0] for row in rows]
-    power, push = naive.fill_weights(momentum, n_steps)
+    power, push = naive.fill_weights(momentum, skipped, n_steps)
     np.testing.assert_allclose(case.weights.decay_power, power, rtol=1e-13)  # another pow
     np.testing.assert_allclose(case.weights.push, push, rtol=1e-11, atol=1e-15)  # a formula against a sum
 
     lazy, (dense, last) = case.lazy(), case.dense(n_steps)
     assert np.abs(dense).max() > 1e-3
-    np.testing.assert_allclose(lazy, naive.asgd_lazy(momentum, pairs, target, case.d), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(dense, naive.asgd_dense(momentum, rows, target), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        lazy, naive.asgd_lazy(momentum, pairs, target, case.d, skipped), rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(dense, naive.asgd_dense(momentum, rows, target, skipped), rtol=0, atol=1e-12)
     np.testing.assert_allclose(lazy, dense, rtol=0, atol=1e-12)
-    # The tail average by its definition, from runs of 1, 2, .. H steps; H = 1 gives x_1.
-    tail = [case.dense(h)[1] for h in range(n_steps // 2 + 1, n_steps + 1)]
+    # The average by its definition, from runs of 1, 2, .. H steps; H = 1 gives x_1.
+    tail = [case.dense(h)[1] for h in range(skipped + 1, n_steps + 1)]
     np.testing.assert_allclose(dense, np.mean(tail, axis=0), rtol=0, atol=1e-12)
     if n_steps == 1:
         first = momentum.delta * target[0] * case.scores.dense[0]
         np.testing.assert_allclose(dense, first, rtol=1e-12)
         np.testing.assert_allclose(last, first, rtol=1e-12)
+    if momentum.xi == momentum.delta:  # then it is plain stochastic gradient descent
+        w, iterates = np.zeros(case.d), []
+        for g, a in zip(case.scores.dense, case.target, strict=True):
+            w = w - momentum.delta * (g @ w - a) * g
+            iterates.append(w)
+        np.testing.assert_allclose(lazy, np.mean(iterates[skipped:], axis=0), rtol=0, atol=1e-12)
     for is_dense in (True, False):
         norm = asgd.natural_norm(case.scores, dense, n_steps, is_dense)
         assert norm == pytest.approx(naive.natural_norm(rows, dense.tolist()), rel=1e-12)
@@ -243,7 +260,11 @@ def run_many_models() -> None:
     for cmdp in models + arrays:
         phi = np.ones((cmdp.n_choices, 3), np.float32, order="F")
         spellings = [phi, phi.tolist(), phi[:, ::2], sp.coo_matrix(phi), sp.csc_array(phi.astype(int))]
-        for policy in [TabularSoftmax(), *map(LogLinear, spellings)]:
+        networks = [
+            NeuralSoftmax(np.ones((cmdp.n_states, 3), np.float32, order="F")),
+            NeuralSoftmax(hidden=[np.int8(3), 2], activation="relu", choice_features=sp.coo_matrix(phi)),
+        ]
+        for policy in [TabularSoftmax(), *map(LogLinear, spellings), *networks]:
             for settings in (PDANPG(outer=2, inner=3, pilot=1), spelled):
                 run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
                 run.advance(1, 3, run.work())
@@ -257,7 +278,7 @@ def run_many_models() -> None:
 def test_kernels_compile_once_a_policy_kind() -> None:
     """In a process of its own, for other tests may call kernels as no user does."""
     count = json.loads(python("import test_kernels; test_kernels.run_many_models()", Path(__file__).parent))
-    assert count.pop("refresh_all") == count.pop("advance") == 3
+    assert count.pop("refresh_all") == count.pop("advance") == 4
     assert set(count.values()) == {1}
 
 

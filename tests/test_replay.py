@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from fastcmdp.algorithms import PDANPG
-from fastcmdp.algorithms.pd_anpg import Run
+from fastcmdp.algorithms.pd_anpg import PDANPGRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, policies
 from fastcmdp.kernels.rollouts import rollouts
@@ -28,7 +28,9 @@ MODELS = {name: CMDP(**rows) for name, rows in naive.MODELS.items()}
 every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys())
 
 
-def make_run(cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1, draws: str = "fast") -> Run:
+def make_run(
+    cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1, draws: str = "fast"
+) -> PDANPGRun:
     return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
 
 

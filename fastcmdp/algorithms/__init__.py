@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.errors import SettingError
 
-ALGORITHMS = {algorithm.name: algorithm for algorithm in (PDANPG,)}
+ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG,)}
 
-__all__ = ["ALGORITHMS", "PDANPG", "algorithm"]
+__all__ = ["ALGORITHMS", "PDANPG", "Algorithm", "algorithm"]
 
 
-def algorithm(name: str) -> type[PDANPG]:
+def algorithm(name: str) -> type[Algorithm]:
     """Class of settings of the algorithm with this command-line name.
 
     Raises

@@ -25,43 +25,25 @@ weakly, on omega_k itself. With ``eta=`` and ``zeta=`` given, the run is the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
+from fastcmdp.algorithms.base import Algorithm, Run, dual_cap, is_finite, per_constraint, require
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import SettingError
-from fastcmdp.kernels import asgd, pd_anpg, policies
-from fastcmdp.kernels.tables import Actions, row_space
+from fastcmdp.kernels import asgd, pd_anpg
 from fastcmdp.problem import Problem, streams
-from fastcmdp.tables import n_action_entries
 
 NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
 
 
-def _require(holds: object, name: str, value: object, accepted: str) -> None:
-    if not holds:
-        raise SettingError(f"{name} = {value!r}: {accepted} is expected")
-
-
-_MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
-
-
-def _is_integer(value: object, least: int) -> bool:
-    return (
-        isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= _MOST
-    )
-
-
-def _is_finite(value: object) -> bool:
-    array = np.asarray(value)
-    return array.dtype.kind in "iuf" and array.size > 0 and bool(np.isfinite(array).all())
+_WORDS = {"method": ("asgd", "sgd"), "average": ("tail", "uniform"), "dual_estimate": ("fresh", "inner")}
 
 
 @dataclass(frozen=True)
-class PDANPG:
+class PDANPG(Algorithm):
     """Settings of PD-ANPG.
 
     Parameters
@@ -88,6 +70,13 @@ class PDANPG:
         Aim at the limits tightened by this much, in the user's units.
     pilot : int
         Outer steps that only measure, first; their samples are counted.
+    method : "asgd" or "sgd"
+        The inner loop: accelerated (the paper), or plain stochastic gradient descent with step ``delta``.
+    average : "tail" or "uniform"
+        omega is the mean over the last half of the inner steps (the paper), or over all.
+    kappa_tilde : float or None
+        Statistical condition number of ASGD. None: kappa = G^2 / mu_F, the paper's choice, with which nothing is
+        accelerated (docs/algorithms.md); smaller values make long steps.
 
     Raises
     ------
@@ -117,51 +106,77 @@ class PDANPG:
     dual_estimate: Literal["fresh", "inner"] = "fresh"
     margin: float | Sequence[float] = 0.0
     pilot: int = 40
+    method: Literal["asgd", "sgd"] = "asgd"
+    average: Literal["tail", "uniform"] = "tail"
+    kappa_tilde: float | None = None
 
     name: ClassVar[str] = "pd-anpg"
+    constants: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "c_H": (0.2, 5.0),
+        "c_eta": (0.1, 10.0),
+        "c_zeta": (0.1, 10.0),
+    }
 
     def __post_init__(self) -> None:
-        for name, least in (("outer", 1), ("inner", 1), ("pilot", 0)):
-            value = getattr(self, name)
-            _require(_is_integer(value, least), name, value, f"an integer of at least {least}")
-            object.__setattr__(self, name, int(value))  # kernels know plain numbers: no np.int8 beyond here
-        for name in ("eta", "zeta", "c_eta", "c_zeta", "lambda_max", "g_squared", "mu_f", "xi", "delta"):
-            value = getattr(self, name)
-            if value is None and name not in ("c_eta", "c_zeta"):
-                continue
-            _require(_is_finite(value) and (np.asarray(value) > 0).all(), name, value, "a positive number")
-            _require(name == "zeta" or np.ndim(value) == 0, name, value, "one number")
-            if name != "zeta":
-                object.__setattr__(self, name, float(value))
+        self.check(
+            {"outer": 1, "inner": 1, "pilot": 0},
+            ("c_eta", "c_zeta"),
+            ("eta", "lambda_max", "g_squared", "mu_f", "kappa_tilde", "xi", "delta"),
+        )
+        if self.zeta is not None:
+            require(
+                is_finite(self.zeta) and (np.asarray(self.zeta) > 0).all(),
+                "zeta",
+                self.zeta,
+                "a positive number",
+            )
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            inside = value is None or (_is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
-            _require(inside, name, value, "a number between 0 and 1")
+            inside = value is None or (is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
+            require(inside, name, value, "a number between 0 and 1")
             if value is not None:
                 object.__setattr__(self, name, float(value))
-        _require(_is_finite(self.margin), "margin", self.margin, "one number, or one a constraint,")
-        _require(
-            self.dual_estimate in ("fresh", "inner"),
-            "dual_estimate",
-            self.dual_estimate,
-            "'fresh' or 'inner'",
-        )
+        require(is_finite(self.margin), "margin", self.margin, "one number, or one a constraint,")
+        for name, words in _WORDS.items():
+            value = getattr(self, name)
+            require(value in words, name, value, " or ".join(map(repr, words)))
 
     def momentum(self, g_squared: float) -> asgd.Momentum:
         """Step sizes of ASGD for a policy class with this bound on its scores (Lemma 6)."""
         g2 = self.g_squared or g_squared
         mu = self.mu_f or g2 / NOMINAL_KAPPA
-        _require(mu <= g2, "mu_f", mu, f"at most G^2 = {g2:g}, the largest eigenvalue F can have,")
+        require(mu <= g2, "mu_f", mu, f"at most G^2 = {g2:g}, the largest eigenvalue F can have,")
+        kappa = g2 / mu
+        require(
+            self.kappa_tilde is None or self.kappa_tilde <= kappa, "kappa_tilde", self.kappa_tilde,
+            f"at most kappa = G^2 / mu_F = {kappa:g}",
+        )  # fmt: skip
         root = 3.0 * math.sqrt(5.0)
+        q = math.sqrt(kappa * (self.kappa_tilde or kappa))
+        delta = self.delta or 1.0 / (5.0 * g2)
+        xi = self.xi or 1.0 / (root * mu * q)
         return asgd.Momentum(
-            alpha=self.alpha or root * g2 / (mu + root * g2),
-            beta=self.beta or mu / (9.0 * g2),
-            xi=self.xi or 1.0 / (root * g2),
-            delta=self.delta or 1.0 / (5.0 * g2),
+            alpha=self.alpha or root * q / (1.0 + root * q),
+            beta=self.beta or 1.0 / (9.0 * q),
+            xi=delta if self.method == "sgd" else xi,  # then x = v, and both are plain SGD
+            delta=delta,
         )
 
+    def n_skipped(self) -> int:
+        """Inner steps before the average begins."""
+        return self.inner // 2 if self.average == "tail" else 0
+
+    def outer_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
+        fresh = self.dual_estimate == "fresh"
+        return (3.0 * self.inner + fresh) * cmdp.gamma / (1.0 - cmdp.gamma)
+
+    def fixed_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of the pilot."""
+        return self.pilot * self.outer_samples(cmdp)
+
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> PDANPG:
+    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 
         Parameters
@@ -180,52 +195,24 @@ class PDANPG:
         """
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
-        return practical_schedule(cmdp, epsilon, **settings)
+        return cast(Self, practical_schedule(cmdp, epsilon, **settings))
 
     @classmethod
-    def for_samples(cls, gamma: float, samples: int, **settings: Any) -> PDANPG:
-        """Settings whose run is expected to draw ``samples`` transitions, the pilot's included.
+    def shortest(cls) -> Self:
+        """Settings of a run that is over at once."""
+        return cls(outer=1, inner=2)
 
-        An outer step draws 3H + 1 rollouts (3H with ``dual_estimate="inner"``) of mean length gamma/(1-gamma).
-
-        Raises
-        ------
-        SettingError
-            Fewer samples than the pilot and one outer step take.
-
-        Examples
-        --------
-        >>> import fastcmdp as fc
-        >>> fc.PDANPG.for_samples(0.5, 31_000, inner=10, pilot=0).outer
-        1000
-        """
-        made = cls(**settings)
-        fresh = made.dual_estimate == "fresh"
-        outer = round(samples * (1.0 - gamma) / gamma / (3 * made.inner + fresh)) - made.pilot
-        _require(outer >= 1, "samples", samples, "enough for the pilot and one outer step")
-        return replace(made, outer=outer)
-
-    def run(self, problem: Problem, seed: int, replicates: int) -> Run:
+    def run(self, problem: Problem, seed: int, replicates: int) -> PDANPGRun:
         """Set up replicates that have not moved yet."""
-        return Run(self, problem, seed, replicates)
+        return PDANPGRun(self, problem, seed, replicates)
 
 
-def _per_constraint(value: Any, m: int, name: str) -> np.ndarray:
-    array = np.atleast_1d(np.asarray(value, np.float64))
-    if array.shape not in ((1,), (m,)):
-        raise SettingError(
-            f"{name} has {array.size} values; give one, or one for each of the {m} constraints"
-        )
-    return np.broadcast_to(array, m).copy()
-
-
-class Run:
-    """Replicates of PD-ANPG under way: arrays, and the one call that moves one of them on."""
+class PDANPGRun(Run):
+    """Replicates of PD-ANPG under way."""
 
     def __init__(self, settings: PDANPG, problem: Problem, seed: int, replicates: int) -> None:
+        super().__init__(settings, problem)
         cmdp, policy, m = problem.cmdp, problem.policy, problem.cmdp.n_constraints
-        self.problem = problem
-        self.settings = settings
         self.momentum = settings.momentum(policy.score_bound)
         widest = int(np.diff(cmdp.state_to_choice).max())
         eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
@@ -233,17 +220,18 @@ class Run:
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
+            n_skipped=settings.n_skipped(),
             n_pilot=settings.pilot,
             eta_scale=float(eta),
-            zeta_scale=_per_constraint(zeta, m, "zeta"),
+            zeta_scale=per_constraint(zeta, m, "zeta"),
             adaptive_eta=settings.eta is None,
             adaptive_zeta=settings.zeta is None,
             fresh=settings.dual_estimate == "fresh",
-            margin=_per_constraint(settings.margin, m, "margin") / cmdp.constraint_scale,
-            dual_max=self._dual_max(settings.lambda_max),
+            margin=per_constraint(settings.margin, m, "margin") / cmdp.constraint_scale,
+            dual_max=dual_cap(problem, settings.lambda_max),
         )
         self.state = pd_anpg.RunState(
-            theta=self._initial_theta(replicates),
+            theta=self.initial_theta(replicates),
             dual=np.zeros((replicates, m)),
             rng=streams(seed, replicates),
             outer=np.full(replicates, -settings.pilot, np.int64),
@@ -253,80 +241,13 @@ class Run:
             average=np.zeros((replicates, 2 + m)),
             sums=np.zeros((replicates, 1 + 2 * m)),
         )
-        self.actions = [self._actions(r) for r in range(replicates)]
-        self.refresh()
-
-    def _initial_theta(self, replicates: int) -> np.ndarray:
-        policy = self.problem.policy
-        theta = np.zeros((replicates, policy.n_parameters))
-        if policy.initial is not None:
-            theta[:] = policy.initial
-        return theta
-
-    def _actions(self, r: int) -> Any:
-        """Action tables of replicate r: kept up to date, or made where a draw needs them."""
-        problem = self.problem
-        tables, policy = problem.tables, problem.policy
-        n_states, h = problem.cmdp.n_states, self.settings.inner
-        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
-        prob = np.empty(problem.cmdp.n_choices)
-        transitions = (3 * h + 1) * tables.horizon
-        if isinstance(policy.data, policies.Tabular) or transitions > n_states:
-            return Actions(entry, prob)
-        row_state = np.empty(len(entry), np.int32)
-        code = tables.state_row.astype(np.int64)
-        row_state[(code - (code & -code)) // 2] = np.arange(n_states)
-        return policies.LazyActions(
-            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_state,
-            policy.data, self.state.theta[r], self._row_space(), np.zeros(1, np.int64),
-        )  # fmt: skip
-
-    def _dual_max(self, given: float | None) -> np.ndarray:
-        problem, m = self.problem, self.problem.cmdp.n_constraints
-        if given is not None:
-            return np.asarray(problem.cmdp.from_user_duals(np.full(m, given)), np.float64)
-        slater = None if problem.optimum is None else problem.optimum.slater
-        if m == 0 or slater is None or not slater > 0:
-            return np.full(m, np.inf)
-        return np.full(m, 2.0 / ((1.0 - problem.cmdp.gamma) * slater))
-
-    def refresh(self) -> None:
-        """Rebuild the action tables from theta: at the start, and after loading a state."""
-        for actions in self.actions:
-            if isinstance(actions, policies.LazyActions):
-                actions.now[0] += 1
-        self._refresh([a for a in self.actions if isinstance(a, Actions)])
-
-    def _refresh(self, tables: list[Any]) -> None:
-        for r, actions in enumerate(self.actions):
-            if any(actions is one for one in tables):
-                policies.refresh_all(
-                    self.problem.policy.data, self.state.theta[r], self.problem.tables,
-                    Actions(actions.entry, actions.prob), self._row_space(),
-                )  # fmt: skip
-
-    def policies(self) -> np.ndarray:
-        """Action probabilities of all replicates, float64[R, C]."""
-        self._refresh([a for a in self.actions if isinstance(a, policies.LazyActions)])
-        return np.stack([actions.prob for actions in self.actions])
-
-    def _row_space(self) -> Any:
-        return row_space(2 * int(np.diff(self.problem.cmdp.state_to_choice).max()))
+        self.set_up_actions(problem.tables.horizon * (3 * settings.inner + 1))
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""
-        policy, h, n_signals = self.problem.policy, self.settings.inner, 1 + self.problem.cmdp.n_constraints
-        d, support = policy.n_parameters, policy.support
-        slots = min(d, h * support) if support else d
-        scores = policies.Scores(
-            first=np.zeros(h + 1, np.int64),
-            slot=np.zeros(h * support, np.int32),
-            value=np.zeros(h * support),
-            coordinate=np.arange(slots, dtype=np.int32),
-            position=np.zeros(slots, np.int64),
-            mark=np.full(d, -1, np.int32),
-            dense=np.zeros((0, 0) if support else (h, d)),
-        )
+        h, n_signals = self.settings.inner, 1 + self.problem.cmdp.n_constraints
+        scores = self.scores(h)
+        slots = len(scores.coordinate)
         return pd_anpg.Work(
             job_choice=np.zeros(2 * h + 1, np.int64),
             job_row=np.zeros(2 * h + 1, np.uint32),
@@ -340,7 +261,7 @@ class Run:
             inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
             omega=np.zeros(slots),
-            space=self._row_space(),
+            space=self.row_space(),
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:

@@ -65,7 +65,7 @@ def compare(
                 f"{model} has {cmdp.n_choices} choices; compare needs the exact optimum, up to {EXACT_CHOICES}"
             )
         best = optimum(cmdp)
-        settings = [made.for_samples(cmdp.gamma, samples) for made in chosen]
+        settings = [made.for_samples(cmdp, samples) for made in chosen]
         results: list[Result] = []
         for setting in settings:
             with reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:

@@ -49,10 +49,11 @@ def jobs() -> dict[str, Callable[[], object]]:
     }
     runs: dict[str, Callable[[], object]] = {
         f"{algorithm.name}, {kind}": partial(
-            solve, cmdp, algorithm(outer=1, inner=2), policy=policy, optimum=False, trace=1
+            solve, cmdp, algorithm.shortest(), policy=policy, optimum=False, trace=1
         )
         for algorithm in ALGORITHMS.values()
         for kind, policy in kinds.items()
+        if kind == "tabular" or not algorithm.tabular_only
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 

@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.algorithms.pd_anpg import Run as PDANPGRun
+from fastcmdp.algorithms.pd_anpg import PDANPG, PDANPGRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum

@@ -216,7 +216,7 @@ def practical_schedule(
     kappa : float
         G^2/mu_F that H and the ASGD steps assume.
     **settings
-        Other settings of `PDANPG`; ``eta`` and ``zeta`` given here replace the measured ones.
+        Other settings of `PDANPG`, which win; ``eta`` and ``zeta`` given here replace the measured ones.
 
     Raises
     ------
@@ -244,10 +244,10 @@ def practical_schedule(
         # Only the ratio G^2/mu_F enters alpha and beta.
         root = 3.0 * math.sqrt(5.0)
         ratio = {"alpha": root * kappa / (1.0 + root * kappa), "beta": 1.0 / (9.0 * kappa)}
-    return PDANPG(
-        outer=math.ceil(round(c_K / relative**2, 6)),  # 1e6, not 1,000,001 by rounding
-        inner=max(math.ceil(c_H * kappa * math.log(1.0 / relative)), 1),
-        c_eta=c_eta,
-        c_zeta=c_zeta,
-        **(ratio | settings),
-    )
+    scheduled: dict[str, Any] = {
+        "outer": math.ceil(round(c_K / relative**2, 6)),  # 1e6, not 1,000,001 by rounding
+        "inner": max(math.ceil(c_H * kappa * math.log(1.0 / relative)), 1),
+        "c_eta": c_eta,
+        "c_zeta": c_zeta,
+    }
+    return PDANPG(**(scheduled | ratio | settings))

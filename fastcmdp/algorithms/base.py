@@ -1,0 +1,332 @@
+"""What algorithms share: how settings are checked, how a schedule meets a budget, what a run is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.kernels import policies as kinds
+from fastcmdp.kernels.tables import Actions, RowSpace, row_space
+from fastcmdp.problem import Problem
+from fastcmdp.tables import n_action_entries
+
+MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
+
+
+def require(holds: object, name: str, value: object, accepted: str) -> None:
+    """Raise a SettingError that names the setting, its value and what would be accepted."""
+    if not holds:
+        raise SettingError(f"{name} = {value!r}: {accepted} is expected")
+
+
+def is_integer(value: object, least: int) -> bool:
+    """Whether value is a whole number from ``least`` to 2^40."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= MOST
+
+
+def is_finite(value: object) -> bool:
+    """Whether value is a number, or an array of numbers, all finite."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of several lengths
+        return False
+    return array.dtype.kind in "iuf" and array.size > 0 and bool(np.isfinite(array).all())
+
+
+def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
+    """One value for all m constraints, or one for each, as float64[m]."""
+    array = np.atleast_1d(np.asarray(value, np.float64))
+    if array.shape not in ((1,), (m,)):
+        raise SettingError(
+            f"{name} has {array.size} values; give one, or one for each of the {m} constraints"
+        )
+    return np.broadcast_to(array, m).copy()
+
+
+def dual_cap(problem: Problem, given: float | None, factor: float = 2.0) -> NDArray[np.float64]:
+    """Caps of the multipliers in kernel units, float64[m].
+
+    ``given`` in the user's units, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
+    """
+    cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    if given is not None:
+        return np.asarray(cmdp.from_user_duals(np.full(m, given)), np.float64)
+    slater = None if problem.optimum is None else problem.optimum.slater
+    if m == 0 or slater is None or not slater > 0:
+        return np.full(m, np.inf)
+    return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Settings of an algorithm: a frozen dataclass with its outer steps, its schedule and its run.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line.
+    outer : int
+        Outer steps K.
+    constants : mapping from names to (low, high)
+        What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
+    tabular_only : bool
+        Whether the method needs the tabular softmax policy.
+    """
+
+    name: ClassVar[str]
+    constants: ClassVar[Mapping[str, tuple[float, float]]]
+    tabular_only: ClassVar[bool] = False
+
+    outer: int = 1000
+
+    def check(
+        self,
+        counts: Mapping[str, int] | None = None,
+        positive: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
+    ) -> None:
+        """Check settings and turn them into plain numbers: kernels know no np.int8.
+
+        ``counts`` gives whole numbers with their least value, ``positive`` positive numbers, ``optional`` positive
+        numbers or None.
+        """
+        for name, least in (counts or {}).items():
+            value = getattr(self, name)
+            require(is_integer(value, least), name, value, f"an integer of at least {least}")
+            object.__setattr__(self, name, int(value))
+        for name in positive + optional:
+            value = getattr(self, name)
+            if value is None and name in optional:
+                continue
+            require(
+                is_finite(value) and np.ndim(value) == 0 and float(value) > 0,
+                name,
+                value,
+                "a positive number",
+            )
+            object.__setattr__(self, name, float(value))
+
+    def outer_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of one outer step of one replicate."""
+        raise NotImplementedError
+
+    def fixed_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions before the first outer step."""
+        return 0.0
+
+    def expected_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of one replicate's run.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> fc.PDANPG(outer=100, inner=10, pilot=0).expected_samples(fc.envs.garnet(gamma=0.5))
+        3100.0
+        """
+        return self.fixed_samples(cmdp) + self.outer * self.outer_samples(cmdp)
+
+    @classmethod
+    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+        """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma)."""
+        raise NotImplementedError
+
+    @classmethod
+    def for_samples(cls, cmdp: CMDP, samples: float, **settings: Any) -> Self:
+        """Settings whose run is expected to draw ``samples`` transitions, by the schedule in epsilon.
+
+        The target epsilon is the one for which the schedule asks for that many samples; then the outer steps make
+        up the rest. All parameters of ``for_epsilon`` can be given.
+
+        Raises
+        ------
+        SettingError
+            Fewer samples than the coarsest schedule takes.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> cmdp = fc.envs.garnet(gamma=0.9)
+        >>> made = fc.PDANPG.for_samples(cmdp, 1e6)
+        >>> round(made.expected_samples(cmdp) / 1e6, 2)
+        1.0
+        """
+        require(
+            is_finite(samples) and np.ndim(samples) == 0 and samples > 0,
+            "samples",
+            samples,
+            "a positive number",
+        )
+
+        def at(logarithm: float) -> Any:
+            return cls.for_epsilon(cmdp, math.exp(logarithm), **settings)
+
+        most = -math.log1p(-cmdp.gamma)  # epsilon below 1/(1-gamma)
+        low, high = most - 25.0, most - 1e-3
+        made: Self = at(high)
+        coarsest = made.expected_samples(cmdp)
+        if coarsest > samples:
+            one = replace(made, outer=1).expected_samples(cmdp)
+            require(
+                one <= samples, "samples", samples, f"at least {one:.3g} for one outer step of {cls.name}"
+            )
+            low = high
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            try:
+                made = at(middle)
+            except SettingError:  # a schedule beyond what a run can count
+                low = middle
+                continue
+            low, high = (middle, high) if made.expected_samples(cmdp) > samples else (low, middle)
+        made = at(high)
+        outer = round((samples - made.fixed_samples(cmdp)) / made.outer_samples(cmdp))
+        return replace(made, outer=max(outer, 1))
+
+    @classmethod
+    def shortest(cls) -> Self:
+        """Settings of a run that is over at once: what compiles the kernels."""
+        return cls(outer=1)
+
+    def run(self, problem: Problem, seed: int, replicates: int) -> Run:
+        """Set up replicates that have not moved yet."""
+        raise NotImplementedError
+
+    @classmethod
+    def setting_names(cls) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in fields(cls))
+
+
+def relative_target(cmdp: CMDP, epsilon: float) -> float:
+    """(1-gamma) epsilon, a target relative to the range of J.
+
+    Raises
+    ------
+    SettingError
+        Not within (0, 1).
+    """
+    range_of_j = 1.0 / (1.0 - cmdp.gamma)
+    require(
+        is_finite(epsilon) and np.ndim(epsilon) == 0 and 0.0 < epsilon < range_of_j,
+        "epsilon",
+        epsilon,
+        f"a number above 0 and below 1/(1-gamma) = {range_of_j:.6g}, the range of J,",
+    )
+    return (1.0 - cmdp.gamma) * float(epsilon)
+
+
+class Run:
+    """Replicates of an algorithm under way: arrays, and the one call that moves one of them on.
+
+    A subclass sets ``state``, a NamedTuple of arrays with a leading replicate axis, among them
+
+        theta float64[R, d], dual float64[R, m] (NaN where the method has none), rng uint64[R, 4, LANES],
+        outer int64[R], samples int64[R], failed int64[R] (outer step, or -1),
+        sums float64[R, 1+2m]: sums over the outer steps of the output of the estimates of J and of the multipliers,
+
+    then calls ``set_up_actions``; and it provides ``work`` and ``advance``.
+    """
+
+    state: Any
+
+    def __init__(self, settings: Any, problem: Problem) -> None:
+        self.settings = settings
+        self.problem = problem
+        if settings.tabular_only and not isinstance(problem.policy.data, kinds.Tabular):
+            raise SettingError(
+                f"{settings.name} works on the tabular softmax policy only; leave out the policy, or choose a method "
+                "for general policies"
+            )
+
+    def initial_theta(self, replicates: int) -> NDArray[np.float64]:
+        """Parameters of all replicates at the start, float64[R, d]."""
+        theta = np.zeros((replicates, self.problem.policy.n_parameters))
+        if self.problem.policy.initial is not None:
+            theta += self.problem.policy.initial
+        return theta
+
+    def set_up_actions(self, draws_per_step: float) -> None:
+        """Make the action tables of all replicates: kept up to date, or made where a draw needs them.
+
+        ``draws_per_step``: expected transitions between two changes of theta.
+        """
+        self.actions = [self._actions(r, draws_per_step) for r in range(len(self.state.theta))]
+        self.refresh()
+
+    def _actions(self, r: int, draws_per_step: float) -> Any:
+        problem = self.problem
+        tables, policy = problem.tables, problem.policy
+        n_states = problem.cmdp.n_states
+        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
+        prob = np.empty(problem.cmdp.n_choices)
+        if isinstance(policy.data, kinds.Tabular) or draws_per_step > n_states:
+            return Actions(entry, prob)
+        row_state = np.empty(len(entry), np.int32)
+        code = tables.state_row.astype(np.int64)
+        row_state[(code - (code & -code)) // 2] = np.arange(n_states)
+        return kinds.LazyActions(
+            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_state,
+            policy.data, self.state.theta[r], self.row_space(), np.zeros(1, np.int64),
+        )  # fmt: skip
+
+    def refresh(self) -> None:
+        """Rebuild the action tables from theta: at the start, and after loading a state."""
+        for r, actions in enumerate(self.actions):
+            if isinstance(actions, kinds.LazyActions):
+                actions.now[0] += 1
+            else:
+                self._refresh(r)
+
+    def _refresh(self, r: int) -> None:
+        actions = self.actions[r]
+        kinds.refresh_all(
+            self.problem.policy.data, self.state.theta[r], self.problem.tables,
+            Actions(actions.entry, actions.prob), self.row_space(),
+        )  # fmt: skip
+
+    def policies(self) -> NDArray[np.float64]:
+        """Action probabilities of all replicates, float64[R, C]."""
+        for r, actions in enumerate(self.actions):
+            if isinstance(actions, kinds.LazyActions):
+                self._refresh(r)
+        return np.stack([actions.prob for actions in self.actions])
+
+    def kept(self) -> NDArray[np.int64]:
+        """Outer steps so far that belong to the output, int64[R]: all, unless a method keeps only some."""
+        kept: NDArray[np.int64] = np.maximum(self.state.outer, 0)
+        return kept
+
+    def row_space(self) -> RowSpace:
+        """Work space for one row of action entries."""
+        space: RowSpace = row_space(2 * int(np.diff(self.problem.cmdp.state_to_choice).max()))
+        return space
+
+    def scores(self, n_pairs: int) -> kinds.Scores:
+        """Work space for the scores of a batch of pairs."""
+        policy = self.problem.policy
+        d, support = policy.n_parameters, policy.support
+        slots = min(d, n_pairs * support) if support else d
+        return kinds.Scores(
+            first=np.zeros(n_pairs + 1, np.int64),
+            slot=np.zeros(n_pairs * support, np.int32),
+            value=np.zeros(n_pairs * support),
+            coordinate=np.arange(slots, dtype=np.int32),
+            position=np.zeros(slots, np.int64),
+            mark=np.full(d, -1, np.int32),
+            dense=np.zeros((0, 0) if support else (n_pairs, d)),
+        )
+
+    def work(self) -> Any:
+        """Work space for one thread."""
+        raise NotImplementedError
+
+    def advance(self, r: int, n_steps: int, work: Any) -> None:
+        """Make up to n_steps outer steps of replicate r, those of a pilot included."""
+        raise NotImplementedError
