@@ -109,7 +109,7 @@ def learning() -> None:
         best = result.optimum.reward
         late, mixture = result.last_quarter.gap / best, result.gap / best
         print(
-            f"20-state garnet, seed {seed}: gap {late.max():.1%} in the last quarter, {mixture.max():.1%} in the mixture "
+            f"garnet, seed {seed}: gap {late.max():.1%} in the last quarter, {mixture.max():.1%} in the mixture "
             f"(the worse of 2 replicates), violation {result.violation.max():.2g}, {result.trace.seconds:.0f} s",
             flush=True,
         )
