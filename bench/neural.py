@@ -33,9 +33,11 @@ PAIRS = 400
 
 
 @njit
-def collect_many(data: Any, theta: Any, tables: Any, prob: Any, pair: Any, scores: Any, times: int) -> None:
+def collect_many(
+    data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any, times: int
+) -> None:
     for _ in range(times):
-        collect_scores(data, theta, tables, prob, pair, pair.shape[0], scores)
+        collect_scores(data, theta, tables, actions, pair, pair.shape[0], scores)
 
 
 def pointer(array: np.ndarray) -> ctypes.c_void_p:
@@ -50,13 +52,13 @@ def score_ratio(library: Any, x: np.ndarray, hidden: tuple[int, ...], activation
     theta = run.state.theta[0]
     theta += 0.3 * rng.standard_normal(theta.shape)
     run.refresh()
-    pair, scores, prob = rng.integers(0, cmdp.n_choices, PAIRS), run.scores(PAIRS), run.policies()[0]
+    pair, scores = rng.integers(0, cmdp.n_choices, PAIRS), run.scores(PAIRS)
     state, action = cmdp.choice_state[pair].astype(np.int64), cmdp.action_of_choice[pair].astype(np.int64)
     out = np.empty_like(scores.dense)
     number = ctypes.c_int64
 
     def ours(times: int) -> None:
-        collect_many(policy.data, theta, run.problem.tables, prob, pair, scores, times)
+        collect_many(policy.data, theta, run.problem.tables, run.actions[0], pair, scores, times)
 
     def c(times: int) -> None:
         for _ in range(times):

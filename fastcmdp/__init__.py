@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastcmdp import envs
+from fastcmdp import envs, simulators
 from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
@@ -10,6 +10,7 @@ from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
 from fastcmdp.results import Result
+from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 
 __version__ = "0.1.0"
@@ -18,12 +19,14 @@ __all__ = [
     "ALGORITHMS",
     "CMDP",
     "PDANPG",
+    "GymSimulator",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
     "NeuralSoftmax",
     "Result",
     "SettingError",
+    "Simulator",
     "TabularSoftmax",
     "envs",
     "evaluate",
@@ -33,5 +36,6 @@ __all__ = [
     "optimum",
     "resume",
     "save",
+    "simulators",
     "solve",
 ]

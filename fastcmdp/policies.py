@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels import policies as kinds
+from fastcmdp.kernels.simulate import Linear, LiveNetwork
+from fastcmdp.simulators.simulator import Simulator
 
 Float = NDArray[np.float64]
 
@@ -70,8 +72,10 @@ class TabularSoftmax:
         """A text that differs between policy classes."""
         return "tabular-softmax"
 
-    def bind(self, cmdp: CMDP) -> BoundPolicy:
+    def bind(self, cmdp: CMDP | Simulator) -> BoundPolicy:
         """Check the policy against a model; return what the kernels read."""
+        if isinstance(cmdp, Simulator):
+            raise ModelError("a simulator has no table of states: give policy=LogLinear() or NeuralSoftmax()")
         return BoundPolicy(kinds.Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, _widest_row(cmdp))
 
 
@@ -80,9 +84,10 @@ class LogLinear:
 
     Parameters
     ----------
-    features : array_like or scipy.sparse array, shape (n_choices, d)
+    features : array_like or scipy.sparse array, shape (n_choices, d), or None
         Row q holds phi of choice q: features of state and action together. Sparse features stay sparse, and an update
-        then costs the nonzeros.
+        then costs the nonzeros. None: the features of the simulator that the policy is for; with ``state_features``
+        theta is a block of n_features an action, logit(s, a) = x(s) . theta_a, with ``choice_features`` one block.
 
     Raises
     ------
@@ -99,25 +104,43 @@ class LogLinear:
     True
     """
 
-    def __init__(self, features: Any) -> None:
-        self._features = _feature_rows(features, "features", "choice")
+    def __init__(self, features: Any = None) -> None:
+        self._features = None if features is None else _feature_rows(features, "features", "choice")
 
     @property
     def n_parameters(self) -> int:
         """Length d of theta."""
-        return int(self._features.shape[1])
+        return int(self._rows().shape[1])
+
+    def _rows(self) -> Any:
+        if self._features is None:
+            raise ModelError("LogLinear() has no features, so only a simulator's: give LogLinear(features)")
+        return self._features
 
     def __repr__(self) -> str:
+        if self._features is None:
+            return "LogLinear()"
         kind = "sparse" if scipy.sparse.issparse(self._features) else "dense"
         return f"LogLinear({kind} features of shape {self._features.shape})"
 
-    def bind(self, cmdp: CMDP) -> BoundPolicy:
+    def bind(self, cmdp: CMDP | Simulator) -> BoundPolicy:
         """Check the features against a model; return what the kernels read.
 
         G^2 is exact: the largest squared distance between the features of two choices of one state, which a
-        score reaches where the other choice has all the probability (1 where no state has two choices).
+        score reaches where the other choice has all the probability (1 where no state has two choices). For a
+        simulator it is the bound of that kind over the states of its trial run.
         """
-        phi = self._features
+        if isinstance(cmdp, Simulator):
+            _refuse_rows(self._features)
+            x = cmdp.trial_features
+            if cmdp.by_choice:
+                pairs = ((x[:, k:] - x[:, :-k]) ** 2 for k in range(1, cmdp.n_actions))
+                bound = max((float(squares.sum(axis=-1).max()) for squares in pairs), default=0.0)
+                n_outputs = 1
+            else:
+                bound, n_outputs = 2.0 * float((x**2).sum(axis=-1).max()), cmdp.n_actions
+            return BoundPolicy(Linear(n_outputs), n_outputs * cmdp.n_features, bound or 1.0, 0)
+        phi = self._rows()
         if phi.shape[0] != cmdp.n_choices:
             raise ModelError(
                 f"features have {phi.shape[0]} rows, the model has {cmdp.n_choices} choices: give one row a choice, "
@@ -142,6 +165,8 @@ class LogLinear:
 
     def fingerprint(self) -> str:
         """A text that differs between features."""
+        if self._features is None:
+            return "log-linear"
         phi = scipy.sparse.csr_array(self._features)
         digest = hashlib.sha256(repr(phi.shape).encode())
         for array in (phi.indptr.astype(np.int64), phi.indices.astype(np.int64), phi.data):
@@ -155,8 +180,8 @@ class NeuralSoftmax:
     Parameters
     ----------
     state_features : array_like, shape (n_states, n)
-        Row s is the input in state s; the network has an output for each position in a state's list of choices (of
-        the longest: shorter lists leave the last outputs unused).
+        Row s is the input in state s (leave it out for a simulator, which has its own); the network has an output for
+        each position in a state's list of choices (of the longest: shorter lists leave the last outputs unused).
     hidden : sequence of int
         Widths of the hidden layers: one or two of 1 to 65,536 units.
     activation : "tanh" or "relu"
@@ -177,7 +202,7 @@ class NeuralSoftmax:
     Raises
     ------
     ModelError
-        Features that are no table of finite numbers, neither or both kinds, a width, activation or seed out of
+        Features that are no table of finite numbers, both kinds of them, a width, activation or seed out of
         range; when bound, a number of rows other than the model's number of states or choices.
 
     Examples
@@ -198,14 +223,17 @@ class NeuralSoftmax:
         choice_features: Any = None,
         seed: int = 0,
     ) -> None:
-        if (state_features is None) == (choice_features is None):
+        if state_features is not None and choice_features is not None:
             raise ModelError(
                 "give either state_features, (n_states, n), or choice_features, (n_choices, n), and not both"
             )
         self._by_choice = choice_features is not None
         name, item = ("choice_features", "choice") if self._by_choice else ("state_features", "state")
-        rows = _feature_rows(choice_features if self._by_choice else state_features, name, item)
-        self._features: Float = rows.toarray() if scipy.sparse.issparse(rows) else rows
+        given = choice_features if self._by_choice else state_features
+        self._features: Float | None = None
+        if given is not None:
+            rows = _feature_rows(given, name, item)
+            self._features = rows.toarray() if scipy.sparse.issparse(rows) else rows
         try:
             self._hidden = tuple(operator.index(width) for width in hidden)
         except TypeError:
@@ -220,13 +248,33 @@ class NeuralSoftmax:
 
     def __repr__(self) -> str:
         kind = "choice" if self._by_choice else "state"
+        features = "" if self._features is None else f"{kind} features of shape {self._features.shape}, "
         return (
-            f"NeuralSoftmax({kind} features of shape {self._features.shape}, hidden={self._hidden}, "
+            f"NeuralSoftmax({features}hidden={self._hidden}, "
             f"activation={self._activation!r}, seed={self._seed})"
         )
 
-    def bind(self, cmdp: CMDP) -> BoundPolicy:
-        """Check the features against a model; return what the kernels read."""
+    def bind(self, cmdp: CMDP | Simulator) -> BoundPolicy:
+        """Check the features against a model; return what the kernels read.
+
+        For a simulator, the states of its trial run stand for all: scales of theta_0 and G^2 come from them.
+        """
+        relu = self._activation == "relu"
+        width1, width2 = (*self._hidden, 0)[:2]
+        if isinstance(cmdp, Simulator):
+            _refuse_rows(self._features)
+            n_outputs = 1 if cmdp.by_choice else cmdp.n_actions
+            x = cmdp.trial_features.reshape(-1, cmdp.n_features)
+            initial, last = self._initial(x, n_outputs)
+            each = np.arange(0, len(x) + 1, cmdp.n_rows) if cmdp.by_choice else None
+            n = np.full(len(cmdp.trial_features), cmdp.n_actions)
+            bound = _first_score(last, n, each)
+            return BoundPolicy(LiveNetwork(width1, width2, n_outputs, relu), initial.size, bound, 0, initial)
+        if self._features is None:
+            raise ModelError(
+                "NeuralSoftmax has no features, so only a simulator's: give state_features, (n_states, n), or "
+                "choice_features, (n_choices, n)"
+            )
         x = self._features
         rows, items = (cmdp.n_choices, "choice") if self._by_choice else (cmdp.n_states, "state")
         if len(x) != rows:
@@ -235,18 +283,11 @@ class NeuralSoftmax:
             )
         n_outputs = 1 if self._by_choice else _widest_row(cmdp)
         state_to_row = cmdp.state_to_choice if self._by_choice else np.arange(rows + 1)
-        width1, width2 = (*self._hidden, 0)[:2]
-        data = kinds.Network(
-            x, state_to_row.astype(np.int64), width1, width2, n_outputs, self._activation == "relu"
-        )
+        data = kinds.Network(x, state_to_row.astype(np.int64), width1, width2, n_outputs, relu)
         initial, last = self._initial(x, n_outputs)
-        n = np.diff(cmdp.state_to_choice)
-        if self._by_choice:  # W and c are 0, so a score is a - mean a in W's place, and 0 elsewhere
-            mean = np.add.reduceat(last, cmdp.state_to_choice[:-1]) / n[:, None]
-            squares = _row_squares(last - mean[cmdp.choice_state])
-        else:
-            squares = (1.0 - 1.0 / n) * (1.0 + _row_squares(last))
-        return BoundPolicy(data, initial.size, float(squares.max()) or 1.0, 0, initial)
+        each = cmdp.state_to_choice if self._by_choice else None
+        bound = _first_score(last, np.diff(cmdp.state_to_choice), each)
+        return BoundPolicy(data, initial.size, bound, 0, initial)
 
     def _initial(self, x: Float, n_outputs: int) -> tuple[Float, Float]:
         """theta_0, and the last hidden layer at the rows x."""
@@ -265,8 +306,30 @@ class NeuralSoftmax:
     def fingerprint(self) -> str:
         """A text that differs between networks, features and initial weights."""
         digest = hashlib.sha256(repr((self, self._by_choice)).encode())
-        digest.update(self._features.tobytes())
+        if self._features is not None:
+            digest.update(self._features.tobytes())
         return f"neural-softmax {digest.hexdigest()}"
+
+
+def _first_score(last: Float, n: NDArray[Any], each: NDArray[Any] | None) -> float:
+    """Largest squared norm of a score at theta_0, from the last hidden layer at the states' rows (1 if it is 0).
+
+    W and c are 0 and the policy uniform, so W's part of a score is a - mean a over a state's rows ``each``, or with
+    one row a state (each None) a times (one-hot - 1/n); the bias adds 1 to a . a there; all else is 0.
+    """
+    if each is None:
+        squares = (1.0 - 1.0 / n) * (1.0 + _row_squares(last))
+    else:
+        mean = np.add.reduceat(last, each[:-1]) / n[:, None]
+        squares = _row_squares(last - np.repeat(mean, n, axis=0))
+    return float(squares.max()) or 1.0
+
+
+def _refuse_rows(features: Any) -> None:
+    if features is not None:
+        raise ModelError(
+            "a simulator has features of its own: give a policy without, LogLinear() or NeuralSoftmax()"
+        )
 
 
 def _feature_rows(features: Any, name: str, item: str) -> Any:

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import Tables
 from fastcmdp.policies import BoundPolicy
 
 
@@ -21,8 +19,8 @@ class Problem:
 
     Attributes
     ----------
-    cmdp : CMDP
-    tables : Tables
+    cmdp : CMDP or Simulator
+    tables : Tables or World
         What the sampler reads.
     policy : BoundPolicy
     optimum : Optimum or None
@@ -31,8 +29,8 @@ class Problem:
         See ``build_tables``.
     """
 
-    cmdp: CMDP
-    tables: Tables
+    cmdp: Any
+    tables: Any
     policy: BoundPolicy
     optimum: Optimum | None
     draws: str = "fast"

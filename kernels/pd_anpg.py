@@ -1,4 +1,4 @@
-"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on an explicit model."""
+"""The outer loop of PD-ANPG (Algorithm 2 of the paper), on a model or a simulator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fastcmdp.kernels.policies import (
     has_dense_scores,
     refresh_touched,
 )
-from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.simulate import row_of_choice, run_jobs
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -99,14 +99,14 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = rollouts(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
-        job_row[2 * h + 1] = tables.state_row[tables.choice_state[q]]
+        job_row[2 * h + 1] = row_of_choice(tables, q)
     n = 2 * n_pairs
-    transitions += rollouts(
+    transitions += run_jobs(
         tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
     )
     for h in range(n_pairs):
@@ -185,7 +185,7 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
         if state.failed[r] >= 0:
             break
         state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
-        n_slots = collect_scores(policy, theta, tables, actions.prob, work.pair, n_inner, work.scores)
+        n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
             for i in range(m):

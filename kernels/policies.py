@@ -18,7 +18,7 @@ from numba.extending import overload
 
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
 from fastcmdp.kernels.neural import backward, forward
-from fastcmdp.kernels.tables import RowSpace, fill_action_row
+from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row
 from fastcmdp.kernels.vectors import combine, dot
 
 _ONE = np.uint64(1)
@@ -82,7 +82,7 @@ def _is(policy: Any, kind: type) -> bool:
 
 def has_dense_scores(policy: Any) -> bool:
     """Whether scores of this kind (a numba type) are rows of ``Scores.dense``."""
-    return _is(policy, DenseFeatures) or _is(policy, Network)
+    return not (_is(policy, Tabular) or _is(policy, SparseFeatures))
 
 
 def logit(policy, theta, q):
@@ -264,22 +264,26 @@ def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
 
         return tabular
 
-    def everywhere(policy, theta, tables, actions, scores, n_slots, space):
-        refresh_all(policy, theta, tables, actions, space)
+    if _is(actions, Actions):
 
-    return everywhere
+        def everywhere(policy, theta, tables, actions, scores, n_slots, space):
+            refresh_all(policy, theta, tables, actions, space)
+
+        return everywhere
+    return None
 
 
-def collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
+def collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
     """Write the scores of pairs 0..n_pairs-1 (choices) and return the number of slots."""
     raise NotImplementedError
 
 
 @overload(collect_scores)
-def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
+def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
     if _is(policy, Tabular):
 
-        def tabular(policy, theta, tables, prob, pair, n_pairs, scores):
+        def tabular(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -305,7 +309,8 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
         return tabular
     if _is(policy, SparseFeatures):
 
-        def sparse(policy, theta, tables, prob, pair, n_pairs, scores):
+        def sparse(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -338,7 +343,8 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
         return sparse
     if _is(policy, DenseFeatures):
 
-        def dense(policy, theta, tables, prob, pair, n_pairs, scores):
+        def dense(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             phi = policy.phi
             d = phi.shape[1]
             for h in range(n_pairs):
@@ -360,7 +366,8 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
         return dense
     if _is(policy, Network):
 
-        def network(policy, theta, tables, prob, pair, n_pairs, scores):
+        def network(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
             features, n_inputs = policy.features.reshape(-1), policy.features.shape[1]
             state_to_row, state_to_choice = policy.state_to_row, tables.state_to_choice

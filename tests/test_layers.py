@@ -20,6 +20,7 @@ KERNELS_MAY_IMPORT = {
     "math",
     "numpy",
     "numba",
+    "llvmlite",
     "typing",
     "collections",
     "hashlib",
@@ -32,7 +33,9 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "cmdp"],
+            ["npz", "units"],
+            ["cmdp"],
+            ["simulators"],
             ["exact", "policies", "tables", "envs", "io"],
             ["problem"],
             ["algorithms"],

@@ -53,8 +53,8 @@ def make_run(cmdp: CMDP, policy: fc.NeuralSoftmax, settings: fc.PDANPG, replicat
 
 
 @njit
-def collect(data: Any, theta: Any, tables: Any, prob: Any, pair: Any, scores: Any) -> int:
-    return policies.collect_scores(data, theta, tables, prob, pair, pair.shape[0], scores)
+def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
+    return policies.collect_scores(data, theta, tables, actions, pair, pair.shape[0], scores)
 
 
 def scores_of(run: PDANPGRun) -> np.ndarray:
@@ -62,8 +62,7 @@ def scores_of(run: PDANPGRun) -> np.ndarray:
     problem, n = run.problem, run.problem.cmdp.n_choices
     scores = run.scores(n)
     scores.dense[:] = np.nan
-    prob = run.policies()[0]
-    d = collect(problem.policy.data, run.state.theta[0], problem.tables, prob, np.arange(n), scores)
+    d = collect(problem.policy.data, run.state.theta[0], problem.tables, run.actions[0], np.arange(n), scores)
     assert d == problem.policy.n_parameters
     return scores.dense
 
@@ -205,7 +204,6 @@ EYE = np.eye(5)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "state_features"),
         ({"state_features": EYE, "choice_features": EYE}, "not both"),
         ({"state_features": [1.0, 2.0]}, r"shape \(2,\)"),
         ({"state_features": [[1.0, np.nan]]}, "state 0 are not finite"),
