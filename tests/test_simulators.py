@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -656,3 +658,52 @@ class Odd(Walk):
 def test_faults_of_gymnasium_environments_are_named(env: Any, message: str) -> None:
     with pytest.raises(fc.ModelError, match=message):
         fc.GymSimulator(env, gamma=0.8, limits=[1.5], trial=20)
+
+
+# What the documentation and the example say.
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_documented_python_runs(number: int) -> None:
+    page = ROOT / "docs" / "simulators.md"
+    if not page.exists():
+        pytest.skip("docs are not installed")
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    space: dict[str, Any] = {}
+    exec(compile(blocks[number], str(page), "exec"), space)
+    assert space["result"].finished
+
+
+def test_documented_c_compiles(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "simulators.md"
+    if not page.exists() or shutil.which("cc") is None:
+        pytest.skip("docs are not installed, or there is no C compiler")
+    (code,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "queue.c").write_text(code)
+    include = str(Path(fc.__file__).parent / "include")
+    command = [
+        "cc",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-I",
+        include,
+        "queue.c",
+        "-o",
+        "q.so",
+        "-lm",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "examples" / "own_simulator.py"
+    if not path.exists():
+        pytest.skip("examples are not installed")
+    runpy.run_path(str(path), run_name="__main__")
+    assert "never a second doctor" in capsys.readouterr().out
