@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastcmdp import envs
 from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.cmdp import CMDP
+from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
@@ -24,6 +25,7 @@ __all__ = [
     "Result",
     "SettingError",
     "TabularSoftmax",
+    "compare",
     "envs",
     "evaluate",
     "load",

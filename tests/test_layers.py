@@ -32,7 +32,7 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "cmdp"],
+            ["npz", "cmdp", "bootstrap"],
             ["exact", "policies", "tables", "envs", "io"],
             ["problem"],
             ["algorithms"],
