@@ -174,7 +174,9 @@ def plot_comparison(
             handles += drawn
         for i, (axes, name) in enumerate(zip(panels, ("gap / optimum", "violation / range"), strict=False)):
             bands = [(line.gap, line.violation)[i] for line in lines]
-            _logarithm_and_zero(axes, np.concatenate([[], *(np.ravel((b.mean, b.high)) for b in bands)]))
+            _logarithm_and_zero(
+                axes, np.concatenate([[], *(np.ravel((b.low, b.mean, b.high)) for b in bands)])
+            )
             axes.set_ylabel(name)
             axes.set_xscale("log")
             axes.grid(color="0.9", linewidth=0.6)
