@@ -12,6 +12,7 @@ from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
+from fastcmdp.tune import tune
 
 __version__ = "0.1.0"
 
@@ -35,4 +36,5 @@ __all__ = [
     "resume",
     "save",
     "solve",
+    "tune",
 ]
