@@ -46,6 +46,7 @@ from fastcmdp.tuned import Constants, write_constants
 
 Float = NDArray[np.float64]
 
+WINDOWS = 50  # of the trace: policies are evaluated at their ends; 200 change the error by 1e-4 of itself
 SPAWN_KEY = (20250,)  # of SeedSequence, for the seed of the trials; (1,) and (2,) beside it for shifts
 
 
@@ -253,6 +254,7 @@ def tune(
         "replicates": replicates,
         "threads": threads,
         "optimum": best,
+        "trace": WINDOWS,
         "progress": lambda _: None,  # so that Ctrl-C is reported once, here
     }
     refused: dict[str, SettingError] = {}
