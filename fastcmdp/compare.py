@@ -157,7 +157,8 @@ def _values(averages: Averages) -> Float:
 
 
 def _least(slack: Float) -> Float:
-    return np.asarray(slack.min(axis=-1, initial=np.inf))
+    """By how much the tightest limit is met; NaN where there is none."""
+    return np.asarray(slack.min(axis=-1) if slack.shape[-1] else np.full(slack.shape[:-1], np.nan))
 
 
 def _gap_and_violation(cmdp: CMDP, best: Optimum, averages: Averages) -> dict[str, Any]:
