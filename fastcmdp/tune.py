@@ -86,12 +86,15 @@ class Tuned:
         By method; the first of each is the defaults. All lists are equally long.
     meta : dict
         Where the constants are from, as it is written to the file.
+    skipped : list of str
+        What could not be run, and why.
     finished : bool
         False after Ctrl-C: the trials are then what there is.
     """
 
     trials: dict[str, list[Trial]]
     meta: dict[str, Any] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
     finished: bool = True
 
     @property
@@ -205,13 +208,13 @@ def tune(
     Returns
     -------
     Tuned
-        Its ``constants`` go to ``compare``, its ``save`` writes them to a file. After Ctrl-C: what there is.
+        Its ``constants`` go to ``compare``, its ``save`` writes them to a file. A method whose schedule never fits the
+        budget, or a tabular one on another policy, is left out and named in ``skipped``. After Ctrl-C: what there is.
 
     Raises
     ------
     SettingError
-        A setting is out of range or unknown, the model is too large, a method works on tabular policies only, or
-        its schedule never fits the budget.
+        A setting is out of range or unknown, the model is too large, or nothing of what was asked for can be run.
     InfeasibleError
         No policy meets the constraints.
 
@@ -231,13 +234,17 @@ def tune(
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     policy = policy or TabularSoftmax()
-    for each in chosen:
+    skipped = []
+    for each in list(chosen):
         if each.algorithm.tabular_only and not isinstance(policy, TabularSoftmax):
-            raise SettingError(f"{each.label} works on the tabular softmax policy only; leave it out")
+            skipped.append(f"{each.label}: it works on the tabular softmax policy only")
+            chosen.remove(each)
+    if not chosen:
+        raise SettingError("; ".join(skipped))
     best = exact_problem(cmdp, optimum)
     scales = Scales.of(cmdp, best)
     planned = {each.label: trial_constants(each, int(trials), int(seed)) for each in chosen}
-    made = Tuned({each.label: [] for each in chosen})
+    made = Tuned({each.label: [] for each in chosen}, skipped=skipped)
     made.meta = {
         "fastcmdp": __version__,
         "model": repr(cmdp),
@@ -283,7 +290,10 @@ def tune(
         made.finished = False
     for label, reason in refused.items():
         if not math.isfinite(made.best[label].error):
-            raise SettingError(f"{label} at {budget:.3g} samples: {reason}") from reason
+            del made.trials[label]
+            made.skipped.append(f"{label} at {budget:.3g} samples: {reason}")
+    if not made.trials:
+        raise SettingError("; ".join(made.skipped))
     return made
 
 

@@ -458,11 +458,11 @@ def test_a_run_by_samples_is_resumed(cli, tmp_path):
 
 def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):
     path = tmp_path / "tuned.toml"
-    search = ("tune", *BUDGET, "--trials", 3, "--algorithms", "pd-anpg,pd-anpg?inner=20", "--out", path)
+    search = ("tune", *BUDGET, "--trials", 3, "--algorithms", "pd-anpg,pd-anpg?inner=8", "--out", path)
     answer = cli(*search, "--json")
     found = answer.object()
     assert (answer.code, answer.err) == (0, f"constants in {path}\n")
-    assert [entry["name"] for entry in found["algorithms"]] == ["pd-anpg", "pd-anpg?inner=20"]
+    assert [entry["name"] for entry in found["algorithms"]] == ["pd-anpg", "pd-anpg?inner=8"]
     for entry in found["algorithms"]:
         assert entry["constants"] == fc.tuned.read_constants(path)[entry["name"]]
         assert len(entry["trials"]) == 3
@@ -477,7 +477,7 @@ def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):
     text = path.read_text()
     assert cli(*search).out.splitlines()[0].startswith("3 trials each")
     assert path.read_text() == text
-    answer = cli("compare", *BUDGET, "--algorithms", "pd-anpg?inner=20", "--constants", path, "--json")
+    answer = cli("compare", *BUDGET, "--algorithms", "pd-anpg?inner=8", "--constants", path, "--json")
     (entry,) = answer.object()["algorithms"]
     assert entry["constants"] == found["algorithms"][1]["constants"]
     assert answer.err == ""

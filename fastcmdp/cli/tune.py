@@ -88,6 +88,8 @@ def tune(
             progress=None if silent else _telling(),
         )
         found.meta["model"] = model
+        for skipped in found.skipped:
+            note(f"left out: {skipped}")
         if not found.finished:
             note("interrupted: this is what there is")
         if out is not None:
@@ -108,6 +110,7 @@ def tune(
             print_json(
                 describe(model, cmdp)
                 | {"optimum": describe_optimum(best), "algorithms": entries, "meta": found.meta}
+                | {"skipped": found.skipped}
             )
         else:
             print(found.table(), flush=True)
