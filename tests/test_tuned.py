@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastcmdp as fc
@@ -15,6 +15,7 @@ from fastcmdp.tuned import check_constants, constants_for, read_constants, read_
 NAMES = sorted(fc.PDANPG.constants)
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(["pd-anpg", "pd-anpg?method=sgd", "pd-anpg?margin=0.1,0.2&pilot=0"]),
@@ -78,6 +79,7 @@ def test_what_is_wrong_is_refused_with_its_place(tmp_path, text, words):
     assert str(path) in str(caught.value)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=60))
 def test_any_bytes_give_an_answer_or_one_of_our_errors(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("fuzz") / "c.toml"
