@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from fastcmdp.algorithms import PDANPG
-from fastcmdp.algorithms.pd_anpg import PDANPGRun
+from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, policies
 from fastcmdp.kernels.rollouts import rollouts
@@ -30,7 +30,7 @@ every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys()
 
 def make_run(
     cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1, draws: str = "fast"
-) -> PDANPGRun:
+) -> PrimalDualRun:
     return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
 
 
@@ -128,7 +128,7 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PDANPG, on_demand: bool) -> No
     run.advance(1, n_steps, run.work())
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
-    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.momentum, run.steps, state, n_steps)
+    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
@@ -146,7 +146,7 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
     run = make_run(cmdp, policy, PDANPG(outer=5, inner=9, pilot=2, delta=1e200, xi=1e200))
     run.advance(0, 7, run.work())
     state = naive.State(cmdp.n_choices, 1, 2, naive.streams(SEED, 0, LANES))
-    naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.momentum, run.steps, state, 7)
+    naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.steps, state, 7)
     assert run.state.failed.tolist() == [state.failed] == [0]
     assert run.state.samples.tolist() == [state.samples]
     assert run.state.outer.tolist() == [state.outer] == [-2]
