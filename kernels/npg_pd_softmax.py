@@ -163,7 +163,14 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
                 step /= root * math.sqrt(max(level, norm / _LONGEST))
             else:
                 step *= tables.horizon
+            finite = True
             for q in range(theta.shape[0]):
-                theta[q] += step * estimate[q, 0]
+                estimate[q, 0] = theta[q] + step * estimate[q, 0]
+                finite &= math.isfinite(estimate[q, 0])
+            if not finite:
+                state.failed[r] = state.outer[r]
+                break
+            for q in range(theta.shape[0]):
+                theta[q] = estimate[q, 0]
             refresh_all(policy, theta, tables, actions, work.space)
         state.outer[r] += 1

@@ -93,14 +93,14 @@ class CNPGPDA(PrimalDual):
 
     step: float | None = None
     kappa: float | Sequence[float] | None = None
-    c_kappa: float = 1.0
+    c_kappa: float = 0.1
 
     name: ClassVar[str] = "c-npg-pda"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_N": (0.2, 20.0),
         "c_eta": (0.1, 10.0),
         "c_zeta": (0.1, 10.0),
-        "c_kappa": (0.1, 10.0),
+        "c_kappa": (0.01, 1.0),
     }
 
     def __post_init__(self) -> None:

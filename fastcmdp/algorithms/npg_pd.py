@@ -90,12 +90,12 @@ class NPGPD(PrimalDual):
     --------
     >>> import fastcmdp as fc
     >>> cmdp = fc.envs.river_swim()
-    >>> result = fc.solve(cmdp, fc.NPGPD(outer=50, inner=20, average="uniform"))
+    >>> result = fc.solve(cmdp, fc.NPGPD(outer=50, inner=20))
     >>> result.finished
     True
     """
 
-    average: Literal["uniform", "weighted"] = "weighted"
+    average: Literal["uniform", "weighted"] = "uniform"
     step: float | None = None
     c_step: float = 1.0
     sigma_f: float | None = None
@@ -145,7 +145,7 @@ class NPGPD(PrimalDual):
         Examples
         --------
         >>> import fastcmdp as fc
-        >>> coarse, fine = (fc.NPGPD.for_epsilon(fc.envs.garnet(), e, average="uniform") for e in (2, 1))
+        >>> coarse, fine = (fc.NPGPD.for_epsilon(fc.envs.garnet(), e) for e in (2, 1))
         >>> fine.outer // coarse.outer, fine.inner // coarse.inner
         (4, 16)
         """
