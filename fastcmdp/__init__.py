@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.algorithms import ALGORITHMS, CNPGPDA, NPGPD, PDANPG, NPGPDSoftmax
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
@@ -19,10 +19,13 @@ __version__ = "0.1.0"
 __all__ = [
     "ALGORITHMS",
     "CMDP",
+    "CNPGPDA",
+    "NPGPD",
     "PDANPG",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "NPGPDSoftmax",
     "Result",
     "SettingError",
     "TabularSoftmax",

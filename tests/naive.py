@@ -384,6 +384,28 @@ def iterate(momentum: Any, u: Any, w: Any) -> Any:
     return u + (1 - p) * w
 
 
+def projected_sgd(solver: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+    """NPG-PD's inner loop as it is written: a step, a projection, and the average with its weights."""
+    d = len(scores[0])
+    x, average = [0.0] * d, [0.0] * d
+    for h, g in enumerate(scores):
+        e = sum(g[j] * x[j] for j in range(d)) - target[h]
+        x = [x[j] - solver.step[h] * e * g[j] for j in range(d)]
+        norm = math.sqrt(sum(y * y for y in x))
+        if norm > solver.radius:
+            x = [y * solver.radius / norm for y in x]
+        average = [a + solver.weight[h] * y for a, y in zip(average, x, strict=True)]
+    return average
+
+
+def run_inner(
+    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None
+) -> list[float]:
+    if hasattr(solver, "radius"):
+        return projected_sgd(solver, scores, target)
+    return asgd_dense(solver, scores, target, n_skipped)
+
+
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
@@ -437,6 +459,7 @@ class State:
         self.recent = [0.0] * (2 + m)
         self.average = [0.0] * (2 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
 def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
@@ -448,9 +471,9 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
 
 
 def advance(
-    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
+    model: Model, phi: list[list[float]], solver: Any, steps: Any, state: State, n_steps: int
 ) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
+    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
@@ -459,7 +482,7 @@ def advance(
         scores = collect_scores(model, phi, prob, batch.pair)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
+        omega = run_inner(solver, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
@@ -485,4 +508,54 @@ def advance(
             if steps.adaptive_eta:
                 eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+        state.outer += 1
+
+
+def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+    """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
+    n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
+    for _ in range(n_steps):
+        prob = refresh_all(model, identity(n_choices), state.theta)
+        jobs: list[tuple[int | None, int | None]] = [(q, None) for q in range(n_choices)] * n_rollouts
+        found = rollouts(model, prob, state.rng, sorted(jobs))
+        state.samples += sum(found.horizon)
+        drawn = [found.total[q * n_rollouts : (q + 1) * n_rollouts] for q in range(n_choices)]
+        estimate = [[sum(row[k] for row in rows) / n_rollouts for k in range(1 + m)] for rows in drawn]
+        at_start = [model.start[owner(model, q)] * prob[q] for q in range(n_choices)]
+        j = [sum(p * row[k] for p, row in zip(at_start, estimate, strict=True)) for k in range(1 + m)]
+        variances = []
+        for k in range(1 + m):
+            state.centre[k] += (j[k] - state.centre[k]) * max(0.05, 1 / (state.outer + 1))
+            square = 0.0
+            for p, rows in zip(at_start, drawn, strict=True):
+                square += p * sum((row[k] - state.centre[k]) ** 2 for row in rows) / n_rollouts
+            variances.append(update_level(state, 1 + k, square, 0))
+        weights = [1.0, *state.dual]
+        lagrangian = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in estimate]
+        advantage = []
+        for s in range(n_states(model)):
+            value = sum(prob[q] * lagrangian[q] for q in choices(model, s))
+            advantage += [lagrangian[q] - value for q in choices(model, s)]
+        norm = sum(p * a * a for p, a in zip(prob, advantage, strict=True)) / n_states(model)
+        if not math.isfinite(norm):
+            state.failed = state.outer
+            return
+        level = update_level(state, 0, norm, 0)
+        state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
+        for i in range(m):
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                noise = variances[1 + i]
+                scale = variances[0] if variances[0] > 0 else noise
+                zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+        if steps.adaptive_eta:
+            step = steps.eta_scale / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+        else:
+            step = steps.eta_scale / (1 - model.gamma)
+        theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
+        if not all(map(math.isfinite, theta)):
+            state.failed = state.outer
+            return
+        state.theta = theta
         state.outer += 1
