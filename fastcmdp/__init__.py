@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.algorithms import ALGORITHMS, PDANPG, PMDPD
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
@@ -18,6 +18,7 @@ __all__ = [
     "ALGORITHMS",
     "CMDP",
     "PDANPG",
+    "PMDPD",
     "InfeasibleError",
     "LogLinear",
     "ModelError",

@@ -6,11 +6,12 @@ import difflib
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG,)}
+ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG, PMDPD)}
 
-__all__ = ["ALGORITHMS", "PDANPG", "Algorithm", "algorithm"]
+__all__ = ["ALGORITHMS", "PDANPG", "PMDPD", "Algorithm", "algorithm"]
 
 
 def algorithm(name: str) -> type[Algorithm]:
