@@ -559,3 +559,103 @@ def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> Non
             return
         state.theta = theta
         state.outer += 1
+
+
+# PMD-PD.
+
+
+def truncated(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    starts: list[int | None],
+    repeats: int,
+    signal: list[list[float]],
+    n_pairs: int,
+) -> list[list[float]]:
+    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    jobs = [g for g in range(len(starts)) for _ in range(repeats)]
+    out = [[0.0] * len(signal[0]) for _ in starts]
+    for first in range(0, len(jobs), len(rng)):
+        group = jobs[first : first + len(rng)]
+        at, sums = [], []
+        for g, stream in zip(group, rng, strict=False):
+            q = starts[g]
+            if q is None:
+                high, low = bits(next_word(stream), stream, model.exact)
+                q = draw_label(action_rows[draw_label(start, high, model.exact)], low, model.exact)
+            at.append(q)
+            sums.append(list(signal[q]))
+        for j in range(1, n_pairs):
+            for i, stream in enumerate(rng):
+                word = next_word(stream)
+                if i < len(group):
+                    high, low = bits(word, stream, model.exact)
+                    s = draw_label(branch_rows[at[i]], high, model.exact)
+                    at[i] = draw_label(action_rows[s], low, model.exact)
+                    for k, f in enumerate(signal[at[i]]):
+                        sums[i][k] += model.gamma**j * f
+        for g, one in zip(group, sums, strict=True):
+            out[g] = [x + y for x, y in zip(out[g], one, strict=True)]
+    return out
+
+
+class MirrorState:
+    """A replicate of PMD-PD: logarithms of pi_k, multipliers, the last estimate of J."""
+
+    def __init__(self, model: Model, m: int, rng: list[np.random.SFC64]) -> None:
+        self.log_pi = [-math.log(len(choices(model, owner(model, q)))) for q in range(len(model.signals))]
+        self.dual: list[float] = [0.0] * m
+        self.estimate: list[float] | None = None
+        self.rng = rng
+
+
+def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
+    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    n = len(model.signals)
+
+    def softmax(z: list[float]) -> list[float]:
+        out = [0.0] * n
+        for s in range(n_states(model)):
+            top = max(z[q] for q in choices(model, s))
+            total = math.log(sum(math.exp(z[q] - top) for q in choices(model, s)))
+            for q in choices(model, s):
+                out[q] = z[q] - top - total
+        return out
+
+    def values() -> list[float]:
+        prob = [math.exp(x) for x in state.log_pi]
+        sums = truncated(model, prob, state.rng, [None], steps.n_starts, model.signals, steps.n_pairs)
+        return [x / steps.n_starts for x in sums[0]]
+
+    eta = list(steps.dual_step)
+    for _ in range(n_steps):
+        if state.estimate is None:
+            state.estimate = values()
+            state.dual = [max(0.0, e * j) for e, j in zip(eta, state.estimate[1:], strict=True)]
+        modified = [x - e * j for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)]
+        anchor = list(state.log_pi)
+        for _ in range(steps.n_sweeps):
+            prob = [math.exp(x) for x in state.log_pi]
+            reward = [f[0] + sum(x * c for x, c in zip(modified, f[1:], strict=True)) for f in model.signals]
+            kl = [
+                sum(prob[q] * (state.log_pi[q] - anchor[q]) for q in choices(model, s))
+                for s in range(n_states(model))
+            ]
+            signal = [[reward[q] - steps.alpha * kl[owner(model, q)]] for q in range(n)]
+            sums = truncated(model, prob, state.rng, list(range(n)), steps.n_rollouts, signal, steps.n_pairs)
+            value = [
+                sums[q][0] / steps.n_rollouts + steps.alpha * (kl[owner(model, q)] + anchor[q])
+                for q in range(n)
+            ]
+            state.log_pi = softmax(
+                [
+                    (1 - steps.share) * z + steps.share * x / steps.alpha
+                    for z, x in zip(state.log_pi, value, strict=True)
+                ]
+            )
+        state.estimate = values()
+        state.dual = [
+            max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
+        ]
