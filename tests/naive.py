@@ -8,6 +8,7 @@ states and choices themselves; features ``phi`` are C lists of d numbers, the un
 from __future__ import annotations
 
 import math
+import statistics
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -131,6 +132,43 @@ def to_unit(word: int) -> float:
 
 def geometric_horizon(word: int, gamma: float) -> int:
     return int(math.log(1.0 - to_unit(word)) * (1.0 / math.log(gamma)))
+
+
+# Draws, one word each.
+
+
+def uniform(stream: np.random.SFC64) -> float:
+    return to_unit(next_word(stream))
+
+
+def normal_quantile(p: float) -> float:
+    return statistics.NormalDist().inv_cdf(p)
+
+
+def normal(stream: np.random.SFC64) -> float:
+    return normal_quantile(((next_word(stream) >> 12) + 0.5) / 2**52)
+
+
+def exponential(stream: np.random.SFC64) -> float:
+    return -math.log(1.0 - uniform(stream))
+
+
+def geometric(stream: np.random.SFC64, gamma: float) -> int:
+    return geometric_horizon(next_word(stream), gamma)
+
+
+def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
+    """The first i at which the running sum passes U times the whole; the last possible one if rounding hides it."""
+    total = 0.0
+    for w in weights:
+        total += w
+    left = uniform(stream) * total
+    possible = [i for i, w in enumerate(weights) if w > 0.0]
+    for i in possible:
+        left -= weights[i]
+        if left < 0.0:
+            return i
+    return possible[-1] if possible else -1
 
 
 # Alias rows.
