@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastcmdp import envs
+from fastcmdp import embed, envs
 from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
@@ -24,6 +24,7 @@ __all__ = [
     "Result",
     "SettingError",
     "TabularSoftmax",
+    "embed",
     "envs",
     "evaluate",
     "load",

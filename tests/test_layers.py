@@ -34,7 +34,7 @@ RANK = {
             ["errors", "kernels"],
             ["npz", "cmdp"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem"],
+            ["problem", "embed"],
             ["algorithms"],
             ["results", "theory"],
             ["solve"],
