@@ -318,6 +318,29 @@ def rollouts(
             lane[1] -= 1
 
 
+class Episodes:
+    """One environment whose actions come from outside; its model draws exactly."""
+
+    def __init__(self, model: Model, seed: np.random.SeedSequence, time_limit: int | None) -> None:
+        self.model, self.time_limit = model, time_limit
+        self.stream = np.random.SFC64(seed)
+        self.start, self.branches = build_start(model), build_branches(model)
+
+    def begin(self) -> int:
+        """The start state, after the horizon."""
+        if self.time_limit is None:
+            self.left = 1 + geometric_horizon(next_word(self.stream), self.model.gamma)
+        else:
+            self.left = self.time_limit
+        state: int = draw_label(self.start, next_word(self.stream), exact=True)
+        return state
+
+    def step(self, q: int) -> tuple[int, bool]:
+        """The state after choice q, and whether the episode has ended."""
+        self.left -= 1
+        return draw_label(self.branches[q], next_word(self.stream), exact=True), self.left == 0
+
+
 # Policies.
 
 

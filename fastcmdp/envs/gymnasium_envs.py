@@ -82,14 +82,15 @@ class _Episodes:
                 self._seeded[i] = True
         episodes.begin_episodes(self._rules, self._envs, which)
 
-    def step(self, action: Ints, at_once: bool) -> episodes.Outcome:
+    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> episodes.Outcome:
         """Move all environments on, or name the first that cannot be."""
+        action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
         i = episodes.first_unavailable(self._rules, self._envs, action)
         if i >= 0:
             where = f"environment {i} is in state" if self.n > 1 else "the environment is in state"
             available = np.flatnonzero(self.mask[self.state[i]]).tolist()
             raise SettingError(
-                f"action {action[i]}: {where} {self.state[i]}, which has actions {available} "
+                f"action {given[i]}: {where} {self.state[i]}, which has actions {available} "
                 '(info["action_mask"]; unavailable="first" accepts the others)'
             )
         n, ended = self.n, np.empty(self.n, np.bool_)
@@ -268,7 +269,7 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
                 f"actions must be integers of shape ({self.num_envs},), got {given.dtype} {given.shape}"
             )
         at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
-        out = self._episodes.step(given.astype(np.int64, copy=False), at_once)
+        out = self._episodes.step(given, at_once)
         cost = self._episodes.cost(out)
         everywhere = np.ones(self.num_envs, np.bool_)
         info: dict[str, Any] = {
