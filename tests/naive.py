@@ -318,6 +318,43 @@ def rollouts(
             lane[1] -= 1
 
 
+def first_state(model: Model, stream: np.random.SFC64) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_start(model), high, model.exact)
+    return state
+
+
+def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    return state
+
+
+def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    return choice
+
+
+def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_start(model), high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_branches(model)[q], high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def halves(word: int, exact: bool) -> tuple[int, int]:
+    """A word that draws once: its high half, or all of it."""
+    return (word, 0) if exact else divmod(word, 2**32)
+
+
 class Episodes:
     """One environment whose actions come from outside; its model draws exactly."""
 
@@ -445,6 +482,10 @@ def iterate(momentum: Any, u: Any, w: Any) -> Any:
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
+
+
+def dual_step(dual: list[float], zeta: float, estimate: list[float], dual_max: float) -> list[float]:
+    return [min(max(x - zeta * j, 0.0), dual_max) for x, j in zip(dual, estimate, strict=True)]
 
 
 # The outer loop.
