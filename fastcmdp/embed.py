@@ -152,9 +152,7 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
     row_state = np.zeros(int((code & -code).sum()), np.int32)
     row_state[(code - (code & -code)) // 2] = np.arange(cmdp.n_states)
     return Model(
-        *tables._replace(  # arrays of a CMDP are read-only, a type of its own for numba
-            choice_state=tables.choice_state.copy(), state_to_choice=tables.state_to_choice.copy()
-        ),
+        *tables,
         row_state,
         tables.start_entry.reshape(-1),
         tables.branch_entry.reshape(-1),

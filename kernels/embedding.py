@@ -72,6 +72,29 @@ class Policy(NamedTuple):
     flat: np.ndarray
 
 
+@inlined
+def tables_of(model):
+    """The fields that the solvers' kernels take, in their type: so one compilation serves both."""
+    return tables.Tables(
+        model.start_entry,
+        model.branch_entry,
+        model.choice_word,
+        model.choice_signal,
+        model.choice_state,
+        model.state_to_choice,
+        model.state_row,
+        model.log_gamma_inverse,
+        model.horizon,
+        model.n_signals,
+    )
+
+
+@inlined
+def actions_of(policy):
+    """The same of a policy."""
+    return tables.Actions(policy.entry, policy.prob)
+
+
 class Batch(NamedTuple):
     """H samples of Algorithm 1, and the work space to draw them."""
 
@@ -291,14 +314,16 @@ def widest_row(state_to_choice):
 def refresh(model, actions):
     """Make draws follow ``actions.prob`` after it has been changed."""
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    tables.fill_actions(model, actions, space)
+    tables.fill_actions(tables_of(model), actions_of(actions), space)
 
 
 @kernel
 def softmax(model, theta, actions):
     """Set a policy to the tabular softmax of theta, float64[C]: pi(a|s) proportional to exp(theta[q])."""
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    policies.refresh_all(policies.Tabular(theta.shape[0]), theta, model, actions, space)
+    policies.refresh_all(
+        policies.Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
+    )
 
 
 # Transitions on one stream.
@@ -412,7 +437,8 @@ def batch(model, n_pairs):
 @kernel
 def sample_batch(model, actions, lanes, fresh, room):
     """Draw H samples of Algorithm 1 into ``room``, and a fresh J estimate if wanted; return the transitions made."""
-    return pd_anpg.sample_batch(model, actions, lanes, room.advantage.shape[0], fresh, room)
+    n_pairs = room.advantage.shape[0]
+    return pd_anpg.sample_batch(tables_of(model), actions_of(actions), lanes, n_pairs, fresh, room)
 
 
 # Updates.
@@ -464,7 +490,9 @@ def asgd_tabular(model, actions, steps, pair, target, omega):
         np.full(n_choices, -1, np.int32),
         np.empty((0, 0)),
     )
-    n = policies.collect_scores(policies.Tabular(n_choices), model, actions.prob, pair, n_steps, scores)
+    n = policies.collect_scores(
+        policies.Tabular(n_choices), tables_of(model), actions.prob, pair, n_steps, scores
+    )
     weights, space = _inner_space(steps, n_steps, n_slots)
     found = np.empty(n_slots)
     inner_loop.asgd_lazy(steps, weights, scores, target, n_steps, n, space, found)

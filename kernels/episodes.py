@@ -69,9 +69,9 @@ def begin_episodes(rules, envs, which):
             _begin(rules, envs, i)
 
 
-@kernel
-def first_unavailable(rules, envs, action):
-    """The first environment at work whose state has no such action, or -1; action : int64[N]."""
+@inlined
+def _first_unavailable(rules, envs, action):
+    """The first environment at work whose state has no such action, or -1."""
     for i in range(action.shape[0]):
         a = action[i]
         if not envs.ended[i] and (
@@ -83,11 +83,15 @@ def first_unavailable(rules, envs, action):
 
 @kernel
 def step_episodes(rules, envs, action, at_once, out):
-    """One step of every environment; return how many episodes ended. Actions have been found available.
+    """One step of every environment; return how many episodes ended.
 
+    action : int64[N]. Where one is not available nothing moves, and -1 - i is returned, i the first such environment.
     An environment whose episode has ended begins another instead. With ``at_once`` that happens within the step that
     ends an episode. out.signal has been set to 0.
     """
+    i = _first_unavailable(rules, envs, action)
+    if i >= 0:
+        return -1 - i
     n_ended = 0
     for i in range(action.shape[0]):
         out.ended[i] = False

@@ -84,4 +84,5 @@ def seed_lanes(seed, replicate, rng):
     one = np.empty(4, np.uint64)
     for lane in range(LANES):
         seed_stream(seed, replicate, _U64(lane), one)
-        rng[:, lane] = one
+        for k in range(4):  # a slice would take seconds to compile
+            rng[k, lane] = one[k]

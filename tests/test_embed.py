@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import runpy
 import shutil
 import subprocess
@@ -448,3 +449,14 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(Path(__file__).parents[1] / "examples" / name), run_name="__main__")
     printed = capsys.readouterr().out
     assert ("optimum 7.330" if name == "embed_njit.py" else "(exactly 0.1898)") in printed
+
+
+def test_the_page_on_embedding_runs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text()
+    njit_code, c_call, gymnasium_code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(compile(njit_code, "embedding.md", "exec"), space)
+    space["cmdp"] = fc.envs.river_swim()
+    exec(compile(gymnasium_code, "embedding.md", "exec"), space)
+    assert space["states"].shape == (1000,)
+    assert "api.address" in c_call

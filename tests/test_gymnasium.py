@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -363,3 +365,12 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_library_trains() -> None:
+    if importlib.util.find_spec("stable_baselines3") is None:
+        pytest.skip("stable-baselines3 is not installed")
+    path = Path(__file__).parents[1] / "examples" / "gymnasium_train.py"
+    code = f"import runpy; runpy.run_path({str(path)!r})['main'](2, 256)"
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "optimum 7.330" in printed

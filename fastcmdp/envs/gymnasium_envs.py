@@ -82,27 +82,27 @@ class _Episodes:
                 self._seeded[i] = True
         episodes.begin_episodes(self._rules, self._envs, which)
 
-    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> episodes.Outcome:
-        """Move all environments on, or name the first that cannot be."""
+    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[episodes.Outcome, int]:
+        """Move all environments on, or name the first that cannot be; what came of it, how many episodes ended."""
+        n = self.n
+        out = episodes.Outcome(
+            np.empty(n, np.int64),
+            np.empty(n, np.int64),
+            np.zeros((len(self._rules.signal), n)),
+            np.empty(n, np.bool_),
+            np.empty(n, np.bool_),
+        )
         action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
-        i = episodes.first_unavailable(self._rules, self._envs, action)
-        if i >= 0:
-            where = f"environment {i} is in state" if self.n > 1 else "the environment is in state"
+        n_ended = episodes.step_episodes(self._rules, self._envs, action, at_once, out)
+        if n_ended < 0:
+            i = -1 - n_ended
+            where = f"environment {i} is in state" if n > 1 else "the environment is in state"
             available = np.flatnonzero(self.mask[self.state[i]]).tolist()
             raise SettingError(
                 f"action {given[i]}: {where} {self.state[i]}, which has actions {available} "
                 '(info["action_mask"]; unavailable="first" accepts the others)'
             )
-        n, ended = self.n, np.empty(self.n, np.bool_)
-        out = episodes.Outcome(
-            np.empty(n, np.int64),
-            np.zeros(n, np.int64),
-            np.zeros((len(self._rules.signal), n)),
-            ended,
-            np.empty(n, np.bool_),
-        )
-        episodes.step_episodes(self._rules, self._envs, action, at_once, out)
-        return out
+        return out, n_ended
 
     def cost(self, out: episodes.Outcome) -> NDArray[np.float64]:
         """Costs, (n,), or (n, m) for m > 1."""
@@ -166,7 +166,7 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         """Make a transition; see `to_gymnasium`."""
         if self._episodes.ended[0]:
             raise ResetNeeded("no episode is under way: call reset() first")
-        out = self._episodes.step(np.array([_index(action)]), False)
+        out, _ = self._episodes.step(np.array([_index(action)]), False)
         s = int(out.state[0])
         cost = self._episodes.cost(out)[0]
         cost = cost if np.ndim(cost) else float(cost)
@@ -216,6 +216,8 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = integer("num_envs", num_envs, 1)
         self._episodes = _Episodes(cmdp, self.num_envs, time_limit, unavailable)
         self._all_actions = bool(self._episodes.mask.all())
+        self._at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
+        self._by_hand = self.autoreset_mode == AutoresetMode.DISABLED
         self._is_reset = False
         self.cmdp = cmdp
         self.six_values = bool(six_values)
@@ -258,7 +260,7 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
         """Make a transition in every environment; see `to_gymnasium_vector`."""
         if not self._is_reset:
             raise ResetNeeded("no episode is under way: call reset() first")
-        if self.autoreset_mode == AutoresetMode.DISABLED and self._episodes.ended.any():
+        if self._by_hand and self._episodes.ended.any():
             which = int(np.argmax(self._episodes.ended))
             raise ResetNeeded(
                 f'the episode of environment {which} has ended: reset with options["reset_mask"]'
@@ -268,18 +270,16 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
             raise SettingError(
                 f"actions must be integers of shape ({self.num_envs},), got {given.dtype} {given.shape}"
             )
-        at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
-        out = self._episodes.step(given, at_once)
+        out, n_ended = self._episodes.step(given, self._at_once)
         cost = self._episodes.cost(out)
-        everywhere = np.ones(self.num_envs, np.bool_)
         info: dict[str, Any] = {
             "cost": cost,
             "_cost": out.moved,
-            "action_mask": self._mask(out.state, everywhere),
-            "_action_mask": everywhere,
+            "action_mask": self._mask(out.state),
+            "_action_mask": np.ones(self.num_envs, np.bool_),
         }
         ended = out.ended
-        if at_once and ended.any():
+        if self._at_once and n_ended:
             info |= self._final(out, cost)
         no = np.zeros(self.num_envs, np.bool_)
         flags = (no, ended) if self._episodes.is_limited else (ended, no)
@@ -288,11 +288,13 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
             (out.state, reward, cost, *flags, info) if self.six_values else (out.state, reward, *flags, info)
         )
 
-    def _mask(self, state: Ints, which: Flags) -> NDArray[np.int8]:
+    def _mask(self, state: Ints, which: Flags | None = None) -> NDArray[np.int8]:
         """The actions of each state, 0 for environments that are not asked for."""
-        if self._all_actions and which.all():
+        if self._all_actions and which is None:
             return np.ones((self.num_envs, self.single_action_space.n), np.int8)
-        mask = self._episodes.mask[state]
+        if which is None:
+            return self._episodes.mask.take(state, axis=0)
+        mask = self._episodes.mask.take(np.where(which, state, 0), axis=0)
         mask[~which] = 0
         return mask
 
