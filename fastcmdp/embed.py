@@ -271,10 +271,11 @@ def c_api() -> CApi:
     """
     from fastcmdp.kernels import exports, jit
 
-    prototypes = [_Prototype.of(function) for function in exports.EXPORTS]
+    functions: list[Any] = list(exports.EXPORTS)
+    prototypes = [_Prototype.of(function) for function in functions]
     compiled = [
         jit.callback(function, prototype.signature())
-        for function, prototype in zip(exports.EXPORTS, prototypes, strict=True)
+        for function, prototype in zip(functions, prototypes, strict=True)
     ]
     addresses = {p.name: int(one.address) for p, one in zip(prototypes, compiled, strict=True)}
     struct = (ctypes.c_int64 * (2 + len(compiled)))(

@@ -7,8 +7,9 @@ arrive as addresses (int64). Nothing raises into C: what can fail returns a stat
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 
 from fastcmdp.kernels import draws, seeding, tables
 from fastcmdp.kernels import embedding as pieces

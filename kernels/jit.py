@@ -99,7 +99,7 @@ def reassociated(function: Callable[..., Any]) -> Any:
 
 def callback(function: Callable[..., Any], signature: Any) -> Any:
     """Compile for callers in C, as ``numba.cfunc`` does, at once; cached on disk as kernels are."""
-    options = {"error_model": "numpy"}
+    options: dict[str, Any] = {"error_model": "numpy"}
     try:
         from numba.core.ccallback import CFunc  # numba.cfunc compiles before its cache could be moved
 

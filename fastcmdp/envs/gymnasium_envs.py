@@ -72,10 +72,10 @@ class _Episodes:
 
     def begin(self, seeds: Sequence[int | None], which: Flags) -> None:
         """Begin episodes where ``which`` is True; a seed of None goes on with the stream, or makes one by chance."""
-        for i in np.flatnonzero(which):
-            seed = seeds[i]
+        for i in np.flatnonzero(which).tolist():
+            seed: Any = seeds[i]
             if seed is None and not self._seeded[i]:
-                seed = np.random.SeedSequence().entropy  # type: ignore[assignment]
+                seed = np.random.SeedSequence().entropy
             if seed is not None:
                 bits: Any = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(0, 0)))
                 self._envs.rng[:, i] = bits.state["state"]["state"]
@@ -143,9 +143,10 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         self.observation_space = Discrete(cmdp.n_states)
         self.action_space = Discrete(cmdp.n_actions)
         settings = {"time_limit": time_limit, "six_values": six_values, "unavailable": unavailable}
+        creator: Any = CMDPEnv
         self.spec = EnvSpec(  # so that gymnasium.make(env.spec) makes another
             "CMDP-v0",
-            CMDPEnv,
+            creator,
             order_enforce=False,
             disable_env_checker=True,
             kwargs={"cmdp": cmdp} | settings,
@@ -291,7 +292,7 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
     def _mask(self, state: Ints, which: Flags | None = None) -> NDArray[np.int8]:
         """The actions of each state, 0 for environments that are not asked for."""
         if self._all_actions and which is None:
-            return np.ones((self.num_envs, self.single_action_space.n), np.int8)
+            return np.ones((self.num_envs, self.cmdp.n_actions), np.int8)
         if which is None:
             return self._episodes.mask.take(state, axis=0)
         mask = self._episodes.mask.take(np.where(which, state, 0), axis=0)

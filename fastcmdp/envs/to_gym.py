@@ -57,7 +57,8 @@ def to_gymnasium(
     >>> info["cost"], info["action_mask"].tolist()
     (1.0, [1, 1])
     """
-    return _classes().CMDPEnv(cmdp, time_limit, six_values, unavailable)
+    env: CMDPEnv = _classes().CMDPEnv(cmdp, time_limit, six_values, unavailable)
+    return env
 
 
 def to_gymnasium_vector(
@@ -100,7 +101,10 @@ def to_gymnasium_vector(
     >>> float(info["cost"].mean())
     1.0
     """
-    return _classes().CMDPVectorEnv(cmdp, num_envs, autoreset, time_limit, six_values, unavailable)
+    envs: CMDPVectorEnv = _classes().CMDPVectorEnv(
+        cmdp, num_envs, autoreset, time_limit, six_values, unavailable
+    )
+    return envs
 
 
 def _classes() -> Any:
