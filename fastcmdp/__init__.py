@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastcmdp import envs
+from fastcmdp import embed, envs
 from fastcmdp.algorithms import ALGORITHMS, CNPGPDA, NPGPD, PDANPG, PMDPD, NPGPDSoftmax
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
@@ -31,6 +31,7 @@ __all__ = [
     "SettingError",
     "TabularSoftmax",
     "compare",
+    "embed",
     "envs",
     "evaluate",
     "load",

@@ -8,6 +8,7 @@ states and choices themselves; features ``phi`` are C lists of d numbers, the un
 from __future__ import annotations
 
 import math
+import statistics
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -131,6 +132,43 @@ def to_unit(word: int) -> float:
 
 def geometric_horizon(word: int, gamma: float) -> int:
     return int(math.log(1.0 - to_unit(word)) * (1.0 / math.log(gamma)))
+
+
+# Draws, one word each.
+
+
+def uniform(stream: np.random.SFC64) -> float:
+    return to_unit(next_word(stream))
+
+
+def normal_quantile(p: float) -> float:
+    return statistics.NormalDist().inv_cdf(p)
+
+
+def normal(stream: np.random.SFC64) -> float:
+    return normal_quantile(((next_word(stream) >> 12) + 0.5) / 2**52)
+
+
+def exponential(stream: np.random.SFC64) -> float:
+    return -math.log(1.0 - uniform(stream))
+
+
+def geometric(stream: np.random.SFC64, gamma: float) -> int:
+    return geometric_horizon(next_word(stream), gamma)
+
+
+def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
+    """The first i at which the running sum passes U times the whole; the last possible one if rounding hides it."""
+    total = 0.0
+    for w in weights:
+        total += w
+    left = uniform(stream) * total
+    possible = [i for i, w in enumerate(weights) if w > 0.0]
+    for i in possible:
+        left -= weights[i]
+        if left < 0.0:
+            return i
+    return possible[-1] if possible else -1
 
 
 # Alias rows.
@@ -280,6 +318,66 @@ def rollouts(
             lane[1] -= 1
 
 
+def first_state(model: Model, stream: np.random.SFC64) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_start(model), high, model.exact)
+    return state
+
+
+def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    return state
+
+
+def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    return choice
+
+
+def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_start(model), high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_branches(model)[q], high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def halves(word: int, exact: bool) -> tuple[int, int]:
+    """A word that draws once: its high half, or all of it."""
+    return (word, 0) if exact else divmod(word, 2**32)
+
+
+class Episodes:
+    """One environment whose actions come from outside; its model draws exactly."""
+
+    def __init__(self, model: Model, seed: np.random.SeedSequence, time_limit: int | None) -> None:
+        self.model, self.time_limit = model, time_limit
+        self.stream = np.random.SFC64(seed)
+        self.start, self.branches = build_start(model), build_branches(model)
+
+    def begin(self) -> int:
+        """The start state, after the horizon."""
+        if self.time_limit is None:
+            self.left = 1 + geometric_horizon(next_word(self.stream), self.model.gamma)
+        else:
+            self.left = self.time_limit
+        state: int = draw_label(self.start, next_word(self.stream), exact=True)
+        return state
+
+    def step(self, q: int) -> tuple[int, bool]:
+        """The state after choice q, and whether the episode has ended."""
+        self.left -= 1
+        return draw_label(self.branches[q], next_word(self.stream), exact=True), self.left == 0
+
+
 # Policies.
 
 
@@ -409,6 +507,10 @@ def run_inner(
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
+
+
+def dual_step(dual: list[float], zeta: float, estimate: list[float], dual_max: float) -> list[float]:
+    return [min(max(x - zeta * j, 0.0), dual_max) for x, j in zip(dual, estimate, strict=True)]
 
 
 # The outer loop.

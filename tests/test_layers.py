@@ -34,7 +34,7 @@ RANK = {
             ["errors", "kernels"],
             ["npz", "cmdp", "bootstrap"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem"],
+            ["problem", "embed"],
             ["algorithms"],
             ["results", "theory", "tuned"],
             ["solve"],
