@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.algorithms import ALGORITHMS, CRPO, PDANPG, CRPOSoftmax
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
-from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.policies import LogLinear, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
 
@@ -17,10 +17,13 @@ __version__ = "0.1.0"
 __all__ = [
     "ALGORITHMS",
     "CMDP",
+    "CRPO",
     "PDANPG",
+    "CRPOSoftmax",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "ReluSoftmax",
     "Result",
     "SettingError",
     "TabularSoftmax",

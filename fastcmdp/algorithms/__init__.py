@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.crpo import CRPO
+from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.errors import SettingError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG,)}
+ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG, CRPOSoftmax, CRPO)}
 
-__all__ = ["ALGORITHMS", "PDANPG", "Algorithm", "algorithm"]
+__all__ = ["ALGORITHMS", "CRPO", "PDANPG", "Algorithm", "CRPOSoftmax", "algorithm"]
 
 
 def algorithm(name: str) -> type[Algorithm]:
