@@ -65,15 +65,15 @@ def batch(run):
     """Work space with one batch of scores and targets collected."""
     work, tables, data = run.work(), run.problem.tables, run.problem.policy.data
     pd_anpg.sample_batch(tables, run.actions[0], run.state.rng[0], H, True, work)
-    n_slots = collect(data, tables, run.policies()[0], work.pair, work.scores)
+    n_slots = collect(data, run.state.theta[0], tables, run.policies()[0], work.pair, work.scores)
     work.target[:] = work.advantage[:, 0] * tables.horizon
     asgd.fill_weights(run.solver, run.steps.n_skipped, work.weights)
     return work, n_slots
 
 
 @njit
-def collect(data, tables, prob, pair, scores):
-    return collect_scores(data, tables, prob, pair, H, scores)
+def collect(data, theta, tables, prob, pair, scores):
+    return collect_scores(data, theta, tables, prob, pair, H, scores)
 
 
 @pytest.mark.benchmark(group="ASGD: 100 steps")

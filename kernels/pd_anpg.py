@@ -208,7 +208,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
         if state.failed[r] >= 0:
             break
         state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
-        n_slots = collect_scores(policy, tables, actions.prob, work.pair, n_inner, work.scores)
+        n_slots = collect_scores(policy, theta, tables, actions.prob, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
             for i in range(m):

@@ -761,3 +761,189 @@ def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
         state.dual = [
             max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
         ]
+# CRPO: chains with restarts, critics by temporal differences, the outer loop.
+
+
+class Linear:
+    """A critic, and the logits, of features phi."""
+
+    def __init__(self, phi: list[list[float]]) -> None:
+        self.phi = phi
+
+    def value(self, w: list[float], q: int) -> float:
+        return logit(self.phi, w, q)
+
+    def gradient(self, w: list[float], q: int) -> list[float]:
+        return self.phi[q]
+
+
+class Relu:
+    """H^-1/2 sum_r b_r max(W_r . psi, 0), b = 1 for the first half of the units and -1 for the second."""
+
+    def __init__(self, psi: list[list[float]], width: int) -> None:
+        self.psi, self.width = psi, width
+
+    def unit(self, w: list[float], q: int, r: int) -> tuple[float, float]:
+        """Input of unit r, and its sign over the root of H."""
+        z = 0.0
+        for j, x in enumerate(self.psi[q]):
+            z += x * w[j * self.width + r]
+        return z, (1.0 if 2 * r < self.width else -1.0) / math.sqrt(self.width)
+
+    def value(self, w: list[float], q: int) -> float:
+        units = [self.unit(w, q, r) for r in range(self.width)]
+        return sum(b * z for z, b in units if z > 0)
+
+    def gradient(self, w: list[float], q: int) -> list[float]:
+        g = [0.0] * len(w)
+        for r in range(self.width):
+            z, b = self.unit(w, q, r)
+            for j, x in enumerate(self.psi[q]):
+                g[j * self.width + r] = b * x if z > 0 else 0.0
+        return g
+
+
+class Learned(NamedTuple):
+    critic: list[list[float]]
+    total: list[float]  # sums of the signals over the pairs moved from
+    pair: list[int]  # last pairs of segments that ended
+
+
+def run_td(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    chain: list[list[int]],
+    rule: Any,
+    net: Any,
+    critic: list[list[float]],
+    origin: list[float],
+    n_steps: int,
+) -> Learned:
+    """Chains [pair, transitions left] are moved on; what ``rule`` returns is the last or the mean iterate."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    w = [list(row) for row in critic]
+    d, lanes = len(origin), len(rng)
+    rounds = -(-n_steps // lanes)
+    mean = [[0.0] * d for _ in w]
+    total, pair = [0.0] * len(w), []
+    for k in range(rounds):
+        n = min(lanes, n_steps - k * lanes)
+        for i in range(n):
+            if chain[i][1] == 0:
+                left = geometric_horizon(next_word(rng[i]), model.gamma) + 1
+                high, low = bits(next_word(rng[i]), rng[i], model.exact)
+                s = draw_label(start, high, model.exact)
+                chain[i][:] = [draw_label(action_rows[s], low, model.exact), left]
+        after = []
+        for i in range(lanes):
+            word = next_word(rng[i])
+            if i < n:
+                high, low = bits(word, rng[i], model.exact)
+                s = draw_label(branch_rows[chain[i][0]], high, model.exact)
+                after.append(draw_label(action_rows[s], low, model.exact))
+        averaged = hasattr(rule, "radius")
+        rate = rule.rate if averaged else rule.rate * (1 + k * lanes / rule.delay) ** -rule.sigma
+        for i in range(n):
+            q = chain[i][0]
+            for f, signal in enumerate(model.signals[q]):
+                error = signal + model.gamma * net.value(w[f], after[i]) - net.value(w[f], q)
+                g = net.gradient(w[f], q)
+                w[f] = [w[f][j] + rate * error * g[j] for j in range(d)]
+                total[f] += signal
+        for i in range(n):
+            if chain[i][1] == 1:
+                pair.append(chain[i][0])
+            chain[i][:] = [after[i], chain[i][1] - 1]
+        if averaged:
+            for f in range(len(w)):
+                away = math.sqrt(sum((w[f][j] - origin[j]) ** 2 for j in range(d)))
+                if away > rule.radius:
+                    w[f] = [origin[j] + rule.radius / away * (w[f][j] - origin[j]) for j in range(d)]
+                mean[f] = [mean[f][j] + w[f][j] / rounds for j in range(d)]
+    return Learned(mean if hasattr(rule, "radius") else w, total, pair or [chain[0][0]])
+
+
+class CRPOState:
+    """One replicate of a run."""
+
+    def __init__(self, origin: list[float], m: int, rng: list[np.random.SFC64]) -> None:
+        self.theta = list(origin)
+        self.critic = [list(origin) for _ in range(1 + m)]
+        self.chain = [[0, 0] for _ in rng]
+        self.rng = rng
+        self.outer = self.samples = self.kept = 0
+        self.recent = [0.0] * (1 + m)
+        self.average = [0.0] * (1 + m)
+        self.sums = [0.0] * (1 + m)
+        self.signals: list[int] = []  # what each step was on: 0 the reward, 1 .. m a constraint
+
+
+def plug_in(model: Model, prob: list[float], net: Any, steps: Any, state: CRPOState) -> list[float]:
+    """Estimates of J from the critics, over the support of rho or over states drawn from it."""
+    weighted = [(s, p) for s, p in enumerate(model.start) if p > 0]
+    if steps.n_start_draws > 0:
+        drawn = []
+        for _ in range(steps.n_start_draws):
+            u = to_unit(next_word(state.rng[0]))
+            i = sum(float(x) <= u for x in steps.start_sum)
+            drawn.append((weighted[min(i, len(weighted) - 1)][0], 1 / steps.n_start_draws))
+        weighted = drawn
+    return [
+        sum(p * prob[q] * net.value(w, q) for s, p in weighted for q in choices(model, s))
+        for w in state.critic
+    ]
+
+
+def advantage_square(model: Model, prob: list[float], net: Any, w: list[float], pairs: list[int]) -> float:
+    """Mean over the pairs' states of the variance over actions of Q."""
+    total = 0.0
+    for pair in pairs:
+        mine = choices(model, owner(model, pair))
+        v = sum(prob[q] * net.value(w, q) for q in mine)
+        total += sum(prob[q] * (net.value(w, q) - v) ** 2 for q in mine)
+    return total / len(pairs)
+
+
+def crpo_advance(
+    model: Model, net: Any, steps: Any, state: CRPOState, origin: list[float], n_steps: int, most_pairs: int
+) -> None:
+    """Outer steps of CRPO with the measured step sizes of its `Steps`."""
+    m, root = len(state.critic) - 1, math.sqrt(steps.n_outer)
+    for _ in range(n_steps):
+        z = [net.value(state.theta, q) for q in range(len(model.signals))]
+        prob = refresh_all(model, identity(len(z)), z)
+        learned = run_td(
+            model, prob, state.rng, state.chain, steps.rule, net, state.critic, origin, steps.n_inner
+        )
+        state.samples += steps.n_inner
+        state.critic = learned.critic
+        value = plug_in(model, prob, net, steps, state)
+        square = [
+            advantage_square(model, prob, net, w, learned.pair[: min(most_pairs, steps.n_inner)])
+            for w in state.critic
+        ]
+        for f in range(1 + m):
+            state.average[f] += (square[f] - state.average[f]) / (state.outer + 1)
+            state.recent[f] += (square[f] - state.recent[f]) * max(0.05, 1 / (state.outer + 1))
+        level = [max(pair) for pair in zip(state.recent, state.average, strict=True)]
+        tol = [
+            steps.tol[i] * (math.sqrt(level[1 + i]) / root if steps.adaptive_tol else 1.0) for i in range(m)
+        ]
+        violated = [1 + i for i in range(m) if value[1 + i] < -tol[i]]
+        f = violated[0] if violated else 0
+        if len(violated) > 1:
+            f = violated[(next_word(state.rng[0]) >> 32) * len(violated) >> 32]
+        h = steps.step
+        if steps.adaptive_step:
+            n = max(level[f], square[f] / 9)
+            h = h / (root * math.sqrt(n)) if n > 0 else 0.0
+        if f == 0:
+            state.kept += 1
+            state.sums = [
+                s + t / steps.n_inner / (1 - model.gamma)
+                for s, t in zip(state.sums, learned.total, strict=True)
+            ]
+        state.signals.append(f)
+        state.theta = [t + h * w for t, w in zip(state.theta, state.critic[f], strict=True)]
+        state.outer += 1

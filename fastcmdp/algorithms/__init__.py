@@ -6,6 +6,8 @@ import difflib
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.c_npg_pda import CNPGPDA
+from fastcmdp.algorithms.crpo import CRPO
+from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
 from fastcmdp.algorithms.npg_pd import NPGPD
 from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
@@ -13,10 +15,21 @@ from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, PMDPD)
+    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD)
 }
 
-__all__ = ["ALGORITHMS", "CNPGPDA", "NPGPD", "PDANPG", "PMDPD", "Algorithm", "NPGPDSoftmax", "algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "CNPGPDA",
+    "CRPO",
+    "NPGPD",
+    "PDANPG",
+    "PMDPD",
+    "Algorithm",
+    "CRPOSoftmax",
+    "NPGPDSoftmax",
+    "algorithm",
+]
 
 
 def algorithm(name: str) -> type[Algorithm]:
