@@ -104,7 +104,7 @@ def log_linear_parts(rounds: int) -> None:
         ),
         "ASGD": (
             asgd_many,
-            (run.momentum, work.weights, work.scores, work.target, work.inner, work.omega, 50),
+            (run.solver, work.weights, work.scores, work.target, work.inner, work.omega, 50),
         ),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}

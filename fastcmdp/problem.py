@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import BoundPolicy
@@ -19,7 +20,8 @@ class Problem:
 
     Attributes
     ----------
-    cmdp : CMDP or Simulator
+    cmdp : CMDP
+        Or a Simulator, which has what runs and results read of a model.
     tables : Tables or World
         What the sampler reads.
     policy : BoundPolicy
@@ -29,7 +31,7 @@ class Problem:
         See ``build_tables``.
     """
 
-    cmdp: Any
+    cmdp: CMDP
     tables: Any
     policy: BoundPolicy
     optimum: Optimum | None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -155,11 +155,17 @@ def start(
         raise SettingError(
             f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
         )
+    if isinstance(cmdp, Simulator) and not algorithm.samples_only:
+        raise SettingError(
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD() or CNPGPDA()"
+        )
     bound = policy.bind(cmdp)
     if isinstance(cmdp, Simulator):
         if isinstance(known, Optimum) or known:
             raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-        run = algorithm.run(Problem(cmdp, cmdp.world(bound), bound, None, draws), seed, replicates)
+        run = algorithm.run(
+            Problem(cast(CMDP, cmdp), cmdp.world(bound), bound, None, draws), seed, replicates
+        )
         trace = new_trace(algorithm.outer, windows, replicates, cmdp, False)
         return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
     if known is None:

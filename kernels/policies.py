@@ -59,6 +59,21 @@ class Network(NamedTuple):
     relu: bool
 
 
+class Linear(NamedTuple):
+    """Logits linear in the features: a block of theta an output (features of states), or one block for all."""
+
+    n_outputs: int
+
+
+class LiveNetwork(NamedTuple):
+    """Logits from a network (see neural.py) run on the features of a state, or of each of its actions."""
+
+    width1: int
+    width2: int
+    n_outputs: int
+    relu: bool
+
+
 class Scores(NamedTuple):
     """Scores of a batch of H pairs, and the work space to collect them.
 
@@ -82,7 +97,7 @@ def _is(policy: Any, kind: type) -> bool:
 
 def has_dense_scores(policy: Any) -> bool:
     """Whether scores of this kind (a numba type) are rows of ``Scores.dense``."""
-    return not (_is(policy, Tabular) or _is(policy, SparseFeatures))
+    return any(_is(policy, kind) for kind in (DenseFeatures, Network, Linear, LiveNetwork))
 
 
 def logit(policy, theta, q):

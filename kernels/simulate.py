@@ -24,7 +24,7 @@ from numba.extending import intrinsic, overload
 
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
 from fastcmdp.kernels.neural import backward, forward
-from fastcmdp.kernels.policies import _is, collect_scores, refresh_touched
+from fastcmdp.kernels.policies import Linear, _is, collect_scores, refresh_touched
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.vectors import add_at, dot_at
 
@@ -44,21 +44,6 @@ class World(NamedTuple):
     log_gamma_inverse: float
     horizon: float
     n_signals: int
-
-
-class Linear(NamedTuple):
-    """Logits linear in the features: a block of theta an output (features of states), or one block for all."""
-
-    n_outputs: int
-
-
-class LiveNetwork(NamedTuple):
-    """Logits from a network (see neural.py) run on the features of a state, or of each of its actions."""
-
-    width1: int
-    width2: int
-    n_outputs: int
-    relu: bool
 
 
 class LiveActions(NamedTuple):

@@ -33,15 +33,17 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "units"],
+            ["npz", "units", "bootstrap"],
             ["cmdp"],
             ["simulators"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem"],
+            ["problem", "embed"],
             ["algorithms"],
-            ["results", "theory"],
+            ["results", "theory", "tuned"],
             ["solve"],
             ["plots"],
+            ["compare"],
+            ["tune"],
             ["cli"],
         ]
     )

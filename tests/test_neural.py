@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.algorithms.pd_anpg import PDANPGRun
+from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import policies
 from fastcmdp.kernels.streams import LANES
@@ -45,7 +45,7 @@ def make(
     return policy, naive.Network(x.tolist(), by_choice, hidden, n_outputs, activation == "relu")
 
 
-def make_run(cmdp: CMDP, policy: fc.NeuralSoftmax, settings: fc.PDANPG, replicates: int = 1) -> PDANPGRun:
+def make_run(cmdp: CMDP, policy: fc.NeuralSoftmax, settings: fc.PDANPG, replicates: int = 1) -> PrimalDualRun:
     run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), SEED, replicates)
     run.state.theta[:] += 0.5 * np.random.default_rng(1).standard_normal(run.state.theta.shape)
     run.refresh()
@@ -57,7 +57,7 @@ def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores:
     return policies.collect_scores(data, theta, tables, actions, pair, pair.shape[0], scores)
 
 
-def scores_of(run: PDANPGRun) -> np.ndarray:
+def scores_of(run: PrimalDualRun) -> np.ndarray:
     """Scores of all choices at the theta of replicate 0."""
     problem, n = run.problem, run.problem.cmdp.n_choices
     scores = run.scores(n)
@@ -118,7 +118,7 @@ def test_runs_replay(name: str, architecture: int) -> None:
     run.advance(1, 7, run.work())
     state = naive.State(len(start), cmdp.n_constraints, 2, naive.streams(SEED, 1, LANES))
     state.theta = start
-    naive.advance(naive.plain(cmdp), net, run.momentum, run.steps, state, 7)
+    naive.advance(naive.plain(cmdp), net, run.solver, run.steps, state, 7)
     assert run.state.samples[1] == state.samples
     assert run.state.rng[1].tolist() == naive.state_words(state.rng)
     assert np.abs(run.state.theta[1] - start).max() > 1e-3

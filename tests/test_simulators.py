@@ -272,7 +272,8 @@ def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
 # Runs.
 
 READY = [
-    fc.simulators.delivery_fleet, fc.simulators.marketing,
+    fc.simulators.delivery_fleet,
+    pytest.param(fc.simulators.marketing, marks=pytest.mark.slow),
     pytest.param(fc.simulators.tandem_queue, marks=pytest.mark.slow),
     pytest.param(fc.simulators.inventory, marks=pytest.mark.slow),
     pytest.param(fc.simulators.linear_quadratic, marks=pytest.mark.slow),
@@ -295,11 +296,26 @@ def test_ready_simulators_learn(make: Any) -> None:
     assert simulator.name in result.summary()
 
 
+@pytest.mark.parametrize(
+    "algorithm", [fc.NPGPD(outer=5, inner=6, pilot=2), fc.CNPGPDA(outer=5, inner=6, pilot=2)]
+)
+def test_other_sampling_algorithms_run(algorithm: Any, queue: fc.Simulator) -> None:
+    result = fc.solve(queue, algorithm)
+    assert result.finished
+    assert np.abs(result.theta).max() > 0
+
+
+def test_algorithms_that_need_a_table_say_so(queue: fc.Simulator) -> None:
+    for algorithm in (fc.CRPO(), fc.CRPOSoftmax(), fc.NPGPDSoftmax(), fc.PMDPD()):
+        with pytest.raises(fc.SettingError, match="needs a model with a table"):
+            fc.solve(queue, algorithm)
+
+
 def bits(result: fc.Result) -> Any:
     return [array.tolist() for array in result.run.state], result.trace.sums.tolist()
 
 
-def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, stock: Any, tmp_path: Path) -> None:
+def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, tmp_path: Path) -> None:
     settings = fc.PDANPG(outer=30, inner=8, pilot=4)
     policy = fc.NeuralSoftmax(hidden=(5,))
     whole = fc.solve(queue, settings, policy=policy, replicates=3, threads=1)
@@ -313,11 +329,11 @@ def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, stock:
         queue, settings, policy=policy, replicates=3, threads=2, piece=5, progress=interrupt, checkpoint=path
     )
     assert not cut.finished
-    again = fc.resume(fc.load_run(path, fc.simulators.tandem_queue(gamma=0.8), policy))
+    again = fc.resume(fc.load_run(path, queue, policy))
     assert bits(again) == bits(whole)
-    for other in (stock, fc.simulators.tandem_queue(gamma=0.8, fast=0.7)):
-        with pytest.raises(fc.ModelError, match="another"):
-            fc.load_run(path, other, policy)
+    assert fc.simulators.tandem_queue(gamma=0.8).fingerprint() == queue.fingerprint()
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, fc.simulators.tandem_queue(gamma=0.8, fast=0.7), policy)
 
 
 def test_what_a_simulator_cannot_answer_says_so(queue: fc.Simulator) -> None:

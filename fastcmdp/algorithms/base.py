@@ -79,11 +79,14 @@ class Algorithm:
         What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
     tabular_only : bool
         Whether the method needs the tabular softmax policy.
+    samples_only : bool
+        Whether it needs no more than samples of Algorithm 1, hence runs on simulators.
     """
 
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
+    samples_only: ClassVar[bool] = False
 
     outer: int = 1000
 

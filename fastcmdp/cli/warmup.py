@@ -60,12 +60,13 @@ def jobs() -> dict[str, Callable[[], object]]:
         for algorithm in ALGORITHMS.values()
         for kind, policy in kinds.items()
         if kind == "tabular" or not algorithm.tabular_only
+        if kind != "neural" or algorithm.samples_only
     }
     runs |= {
         f"{algorithm.name}, {kind}": partial(solve, queue, algorithm.shortest(), policy=policy, trace=1)
         for algorithm in ALGORITHMS.values()
         for kind, policy in live.items()
-        if not algorithm.tabular_only
+        if algorithm.samples_only
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 

@@ -1,6 +1,6 @@
-"""Problems to solve: generators with an active constraint by default, and Gymnasium environments as models.
+"""Problems to solve: generators with an active constraint by default, Gymnasium environments as models and back.
 
-Gymnasium itself is imported when `from_gymnasium` is given an id, never before.
+Gymnasium itself is imported when `from_gymnasium` is given an id or `to_gymnasium` makes an environment, never before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fastcmdp.envs.grids import grid_world, resource_gathering
 from fastcmdp.envs.gym import from_gymnasium
 from fastcmdp.envs.limits import halfway_limit
 from fastcmdp.envs.spec import GENERATORS, from_spec
+from fastcmdp.envs.to_gym import to_gymnasium, to_gymnasium_vector
 
 __all__ = [
     "GENERATORS",
@@ -23,4 +24,6 @@ __all__ = [
     "queue",
     "resource_gathering",
     "river_swim",
+    "to_gymnasium",
+    "to_gymnasium_vector",
 ]
