@@ -460,7 +460,7 @@ def momentum(g_squared, mu_f):
 def _inner_space(steps, n_steps, n_slots):
     """Work space of the inner loop, its weights filled."""
     weights = inner_loop.Weights(np.empty(n_steps + 1), np.empty(n_steps))
-    inner_loop.fill_weights(steps, weights)
+    inner_loop.fill_weights(steps, n_steps // 2, weights)
     return weights, inner_loop.InnerState(np.empty(n_slots), np.empty(n_slots), np.empty(n_slots, np.int64))
 
 

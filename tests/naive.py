@@ -761,6 +761,8 @@ def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
         state.dual = [
             max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
         ]
+
+
 # CRPO: chains with restarts, critics by temporal differences, the outer loop.
 
 
