@@ -14,7 +14,7 @@ with Duan in JMLR, 2025). The recursion and the sample-based form (M rollouts of
 agree with public code of the field; the theorem is recalled: with *exact* advantages and J, eta = 2 log A and zeta =
 2 (1-gamma)/sqrt(T) give a gap of at most 7/((1-gamma)^2 sqrt(T)) and a violation of at most (2/xi + 4 xi)/((1-gamma)^2
 sqrt(T)), xi the Slater value; both bounds are respected in exact runs (tests/test_npg_pd.py). Table 1 of the PD-ANPG
-paper lists eps^-2 for this method; that entry counts iterations of the exact method, one trajectory each (derived here).
+paper lists eps^-2 for this method; that entry counts iterations of the exact method, a trajectory each (derived here).
 From samples an outer step costs C M rollouts, C the number of choices: eps^-2 as well, C times more of them.
 
 With M = O(1) rollouts a constant eta, that of the theorem, leaves a floor: exact steps improve monotonically, noisy
