@@ -54,9 +54,9 @@ def uniform(model):
     return prob
 
 
-def main() -> None:
+def main(outer: int = 40_000) -> None:
     cmdp = fc.envs.garnet(n_states=20, n_actions=4, n_branches=3, gamma=0.9, seed=1)
-    value, dual, transitions = train(embed.from_cmdp(cmdp), 0, 40_000, 200, 0.003, 0.0005, 50.0)
+    value, dual, transitions = train(embed.from_cmdp(cmdp), 0, outer, 200, 0.003, 0.0005, 50.0)
     best, found = fc.optimum(cmdp), cmdp.to_user_values(value)
     print(f"{transitions:,} transitions")
     print(f"reward      {found[0]:.3f}, optimum {best.reward:.3f}")

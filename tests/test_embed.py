@@ -446,7 +446,7 @@ def test_the_header_suits_both_languages(tmp_path: Path) -> None:
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "embed_c/run.py" and (shutil.which("cc") is None or shutil.which("c++") is None):
         pytest.skip("no compilers cc and c++")
-    runpy.run_path(str(Path(__file__).parents[1] / "examples" / name), run_name="__main__")
+    runpy.run_path(str(Path(__file__).parents[1] / "examples" / name))["main"](500)
     printed = capsys.readouterr().out
     assert ("optimum 7.330" if name == "embed_njit.py" else "(exactly 0.1898)") in printed
 

@@ -66,10 +66,10 @@ def estimate(
     return value
 
 
-def main() -> None:
+def main(outer: int = 20_000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         episodes = 20_000
-        theta, dual, total = machine(library("machine.c", folder), 0, 20_000, episodes)
+        theta, dual, total = machine(library("machine.c", folder), 0, outer, episodes)
         repairs = 1.0 - total[1] / episodes
         print(
             f"C:   output {total[0] / episodes:.3f}, {repairs:.3f} repairs (at most 1), multiplier {dual:.3f}"

@@ -15,9 +15,10 @@ Source: Bai, Bedi, Aggarwal, Achieving Zero Constraint Violation for Constrained
 Conservative Natural Policy Gradient Primal-Dual Algorithm (AAAI 2023). Certain: the scheme, the sign convention, the
 rate eps^-4 (N and K of order eps^-2, from an inner error N^-1/2). Recalled: a = 1/(4 G^2), Bach and Moulines' constant
 step, and zeta ~ K^-1/2. Not known: the paper's eta (recalled with low confidence as a constant of type mu^2/(4 G^2
-L_J)), its constant in kappa and its cap. Derived here in their place: eta ~ K^-1/2, safe by the PD-ANPG paper's Lemma 3;
-kappa = C/sqrt(K), at most c_slater/2, which costs at most kappa/((1-gamma) c_slater) of reward (mix the optimum with the
-Slater policy); lambda_max = 4/((1-gamma) c_slater), the tightened problem's 2/((1-gamma) (c_slater - kappa)) or more.
+L_J)), its constant in kappa and its cap. Derived here in their place: eta ~ K^-1/2, safe by Lemma 3 of the PD-ANPG
+paper; kappa = C/sqrt(K), at most c_slater/2, which costs at most kappa/((1-gamma) c_slater) of reward (mix the optimum
+with the Slater policy); lambda_max = 4/((1-gamma) c_slater), at least the tightened problem's 2/((1-gamma) (c_slater -
+kappa)).
 
 How much kappa is enough (derived here): unless a multiplier meets its cap, lambda_{k+1} >= lambda_k - zeta (J_c
 estimate - kappa), so with a constant zeta, in expectation,

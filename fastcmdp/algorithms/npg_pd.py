@@ -21,11 +21,11 @@ no-regret argument sees w only through omega = w/(1-gamma), which is what the ke
 
 Choices of this project. Published W and Gamma are bounds, not numbers. Here (a) 2 a_0 G^2 = c_step / sqrt(H) for
 (2a), which is W/(Gamma sqrt(H)) where the iterate's own part of the gradient, 2 G^2 W, is the larger one, and
-(b) a_k = 1/(1/a_0 + sigma_F k) for (2b): of order 1/(sigma_F (k+1)) with a first step that does not overshoot, 2 a_0 G^2
-= c_step. The literal a_k = 1/(sigma_F (k+1)) is ``step = 1/sigma_F``; it overshoots in its first kappa steps, and then a
-tight ``radius`` is essential. The default radius is the bound |w*| <= G max|A_L|/sigma_F <= 2 G (1 + 2 sum_i
-lambda_max,i)/(sigma_F (1-gamma)), infinite without caps; it is far from |w*| on every problem that was tried, and with
-steps that do not overshoot it is not reached.
+(b) a_k = 1/(1/a_0 + sigma_F k) for (2b): of order 1/(sigma_F (k+1)) with a first step that does not overshoot,
+2 a_0 G^2 = c_step. The literal a_k = 1/(sigma_F (k+1)) is ``step = 1/sigma_F``; it overshoots in its first kappa steps,
+and then a tight ``radius`` is essential. The default radius is the bound |w*| <= G max|A_L|/sigma_F <=
+2 G (1 + 2 sum_i lambda_max,i)/(sigma_F (1-gamma)), infinite without caps; with steps that do not overshoot, iterates
+stay far inside.
 """
 
 from __future__ import annotations

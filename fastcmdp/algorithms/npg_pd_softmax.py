@@ -13,12 +13,12 @@ Source: Ding, Zhang, Basar, Jovanovic, Natural Policy Gradient Primal-Dual Metho
 with Duan in JMLR, 2025). The recursion and the sample-based form (M rollouts of geometric horizon, plug-in V and J)
 agree with public code of the field; the theorem is recalled: with *exact* advantages and J, eta = 2 log A and zeta =
 2 (1-gamma)/sqrt(T) give a gap of at most 7/((1-gamma)^2 sqrt(T)) and a violation of at most (2/xi + 4 xi)/((1-gamma)^2
-sqrt(T)), xi the Slater value; both bounds are respected in exact runs (tests/test_npg_pd.py). Table 1 of the PD-ANPG paper
-lists eps^-2 for this method; that entry counts iterations of the exact method, one trajectory each (derived here). From
-samples an outer step costs C M rollouts, C the number of choices: eps^-2 as well, C times more of them.
+sqrt(T)), xi the Slater value; both bounds are respected in exact runs (tests/test_npg_pd.py). Table 1 of the PD-ANPG
+paper lists eps^-2 for this method; that entry counts iterations of the exact method, a trajectory each (derived here).
+From samples an outer step costs C M rollouts, C the number of choices: eps^-2 as well, C times more of them.
 
-With M = O(1) rollouts a constant eta, that of the theorem, leaves a floor: exact steps improve monotonically, noisy ones
-do not, and policies wander. A step of order T^-1/2 keeps the rate (derived here). The default is the rule of
+With M = O(1) rollouts a constant eta, that of the theorem, leaves a floor: exact steps improve monotonically, noisy
+ones do not, and policies wander. A step of order T^-1/2 keeps the rate (derived here). The default is the rule of
 `fastcmdp.algorithms.primal_dual`,
 
     eta_t/(1-gamma) = c_eta sqrt(2 log A) / sqrt(T N_t),     zeta_it = c_zeta sigma_r / (sigma_i^2 sqrt(T)),

@@ -143,7 +143,7 @@ class PMDPD(Algorithm):
         Examples
         --------
         >>> import fastcmdp as fc
-        >>> coarse, fine = (fc.PMDPD.for_epsilon(fc.envs.garnet(), e) for e in (2, 1))
+        >>> coarse, fine = (fc.PMDPD.for_epsilon(fc.envs.garnet(), e) for e in (0.2, 0.1))
         >>> fine.outer / coarse.outer, fine.rollouts / coarse.rollouts
         (2.0, 4.0)
         """

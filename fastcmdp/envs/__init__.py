@@ -9,6 +9,7 @@ from fastcmdp.envs.chains import inventory, queue, river_swim
 from fastcmdp.envs.garnets import garnet
 from fastcmdp.envs.grids import grid_world, resource_gathering
 from fastcmdp.envs.gym import from_gymnasium
+from fastcmdp.envs.hard import hard_instance, hard_optimum
 from fastcmdp.envs.limits import halfway_limit
 from fastcmdp.envs.spec import GENERATORS, from_spec
 from fastcmdp.envs.to_gym import to_gymnasium, to_gymnasium_vector
@@ -20,6 +21,8 @@ __all__ = [
     "garnet",
     "grid_world",
     "halfway_limit",
+    "hard_instance",
+    "hard_optimum",
     "inventory",
     "queue",
     "resource_gathering",
