@@ -78,11 +78,14 @@ class Algorithm:
         What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
     tabular_only : bool
         Whether the method needs the tabular softmax policy.
+    version : int
+        Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
 
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
+    version: ClassVar[int] = 1
 
     outer: int = 1000
 
