@@ -176,7 +176,9 @@ class PDANPG(Algorithm):
         return self.pilot * self.outer_samples(cmdp)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP, epsilon: float, *, c_K: float | None = None, kappa: float | None = None, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 
         Parameters
@@ -184,8 +186,10 @@ class PDANPG(Algorithm):
         cmdp : CMDP
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1].
+        c_K, kappa : float, optional
+            Of the schedule; default: its own.
         **settings
-            ``c_K``, ``c_H`` and the like of the schedule, and other settings of this class.
+            ``c_H`` of the schedule, and settings of this class.
 
         Examples
         --------
@@ -195,6 +199,7 @@ class PDANPG(Algorithm):
         """
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
+        settings |= {name: value for name, value in (("c_K", c_K), ("kappa", kappa)) if value is not None}
         return cast(Self, practical_schedule(cmdp, epsilon, **settings))
 
     @classmethod

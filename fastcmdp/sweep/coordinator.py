@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import sys
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 import fastcmdp
 from fastcmdp.errors import SettingError
-from fastcmdp.sweep.cost import Cost, kind_of
+from fastcmdp.sweep.cost import PER_RUN, Cost, kind_of
 from fastcmdp.sweep.engines import Borrowed, Engine, WorkerDied, engine
 from fastcmdp.sweep.progress import Progress
 from fastcmdp.sweep.specification import Sweep, differences, read
@@ -31,6 +32,7 @@ from fastcmdp.sweep.worker import Batch, Group, Outcome, Values, changed, execut
 BATCH = 60.0  # seconds of work aimed at; what comes out is between half and twice that
 PROBE = 2.0  # of the first batch of an algorithm, whose speed is not known
 LEAST = 1.0  # near the end batches get smaller, so that workers end together; not smaller than this
+PROBED = 1e7  # transitions of a probe for an estimate
 ATTEMPTS = 3  # of a batch whose worker dies
 _TICK = 1.0
 
@@ -117,8 +119,8 @@ class Estimate:
 def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Estimate:
     """Plan a sweep and tell what it would take.
 
-    With ``probe`` each algorithm runs for about a second first, on its cheapest configuration, to learn its speed
-    here (and to compile its kernels, if need be).
+    With ``probe`` each algorithm draws some ten million transitions first, to learn its speed here (and to compile its
+    kernels, if need be).
 
     Examples
     --------
@@ -130,11 +132,11 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     made = plan(sweep)
     cost = Cost(made.configurations)
     if probe:
-        cheapest: dict[str, Configuration] = {}
+        probes: dict[str, Configuration] = {}
         for each in made.configurations:
-            if each.algorithm not in cheapest or each.samples < cheapest[each.algorithm].samples:
-                cheapest[each.algorithm] = each
-        for each in cheapest.values():
+            if each.algorithm not in probes or _fitness(each) > _fitness(probes[each.algorithm]):
+                probes[each.algorithm] = each
+        for each in probes.values():
             cost.learn(_observations([each], [1], _probe(each)))
     seconds = cost.seconds()
     by: dict[str, dict[str, float]] = {}
@@ -153,16 +155,23 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     )  # fmt: skip
 
 
+def _fitness(made: Configuration) -> tuple[float, float]:
+    """How fit a configuration is for a probe: it should not be short, and be cut to length in whole outer steps."""
+    step = made.samples / int(made.settings["outer"])
+    return min(1.0, PROBED / step), min(1.0, made.samples / PROBED)
+
+
 def _probe(made: Configuration) -> Outcome:
-    """Run a configuration for a share of its outer steps."""
+    """Run a configuration for a share of its outer steps, and tell what the whole would take."""
     steps = int(made.settings["outer"])
-    share = min(1.0, 2e7 / max(made.samples, 1.0))
-    settings = made.settings | {"outer": max(int(steps * share), 1)}
-    group = Group(made.model, made.fingerprint, made.algorithm, settings, 1, (0,))
-    outcome = execute(Batch(identity(), (group,)))
-    # as if the whole run had been made at the same speed
-    outcome.kernels = [taken * steps / settings["outer"] for taken in outcome.kernels]
-    outcome.seconds = [outcome.kernels[0] + 5e-3]
+    cut = max(int(steps * min(1.0, PROBED / made.samples)), 1)
+    group = Group(made.model, made.fingerprint, made.algorithm, made.settings | {"outer": cut}, 1, (0,))
+    batch = Batch(identity(), (group,))
+    execute(batch)  # once for the model and its optimum
+    outcome = execute(batch)
+    drawn = [float(v.samples[0, -1]) if isinstance(v, Values) else math.nan for v in outcome.groups]
+    outcome.kernels = [taken * made.samples / n for taken, n in zip(outcome.kernels, drawn, strict=True)]
+    outcome.seconds = [taken + PER_RUN for taken in outcome.kernels]
     return outcome
 
 

@@ -300,8 +300,11 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
     except ImportError as error:
         raise SettingError(f"the engine 'dask' needs distributed ({error}): pip install 'fastcmdp[dask]'") from error
     if scheduler is None:
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
-        client = Client(cluster)
+        try:
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+            client = Client(cluster)
+        except (RuntimeError, OSError, TimeoutError) as error:
+            raise SettingError(f"no Dask cluster could be started on this machine ({error}); try again") from error
 
         def close() -> None:
             client.close()

@@ -36,6 +36,7 @@ from typing import Any, get_type_hints
 from urllib.parse import quote
 
 from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant, variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
@@ -183,9 +184,14 @@ class Algorithms:
 
     def variant(self) -> Variant:
         """The algorithm with its settings."""
-        query = "&".join(f"{key}={_text(value)}" for key, value in self.settings.items())
+        named = variant(self.name)
+        settings = {key: tuple(v) if isinstance(v, list) else v for key, v in self.settings.items()}
+        query = "&".join(f"{key}={_text(value)}" for key, value in settings.items())
+        own = {key: value for key, value in settings.items() if key in named.algorithm.setting_names()}
+        named.algorithm(**(own | {"outer": 1}))  # checks them
         joint = "&" if "?" in self.name else "?"
-        return variant(self.name + (joint + query if query else ""))
+        label = self.name + (joint + query if query else "")
+        return Variant(label, named.algorithm, dict(named.settings) | settings)
 
     def to_dict(self) -> dict[str, Any]:
         """As a table of the TOML file."""
@@ -447,7 +453,7 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
         of = variant(str(name)).algorithm
     except SettingError as error:
         raise SettingError(f"{where('name')}{error}") from error
-    valid = (set(of.setting_names()) | set(of.constants)) - {"outer"}
+    valid = (set(of.setting_names()) | set(of.constants) | set(_schedule_names(of))) - {"outer"}
     for key in table:
         if key not in own and key not in valid:
             raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(own)))
@@ -462,8 +468,15 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     made = Algorithms(str(name), settings)
     try:
         made.variant()
-    except SettingError as error:
-        raise SettingError(f"{where(next(iter(settings), 'name'))}{error}") from error
+    except (SettingError, TypeError, ValueError) as error:
+        key = next((key for key in settings if key in str(error)), next(iter(settings), "name"))
+        raise SettingError(f"{where(key)}{error}") from error
+
+
+def _schedule_names(of: type[Algorithm]) -> list[str]:
+    """Parameters of an algorithm's schedule in epsilon."""
+    parameters = inspect.signature(of.for_epsilon).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
 
 def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
