@@ -63,8 +63,7 @@ def command(spec: Path, out: Path, *more: str, script: str = MAIN, before: tuple
 
 def children(process: int) -> list[int]:
     """Processes below one, their command lines those of workers."""
-    found, parents = [], {process}
-    stats = {}
+    parents, stats = {process}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
@@ -74,10 +73,7 @@ def children(process: int) -> list[int]:
                 )
     for _ in range(4):
         parents |= {child for child, (parent, _) in stats.items() if parent in parents}
-    for child in parents - {process}:
-        if "spawn_main" in stats[child][1]:
-            found.append(child)
-    return found
+    return [child for child in parents - {process} if "spawn_main" in stats[child][1]]
 
 
 def finish(spec: Path, out: Path, *more: str) -> str:
@@ -91,7 +87,9 @@ def finish(spec: Path, out: Path, *more: str) -> str:
 def kill_coordinator(spec: Path, out: Path, engine: str, times: int, rng: random.Random) -> int:
     """Kill the coordinator so many times after random waits; tasks that were stored when it died last."""
     for _ in range(times):
-        process = subprocess.Popen(command(spec, out, "--engine", engine), start_new_session=True)
+        process = subprocess.Popen(
+            command(spec, out, "--engine", engine), start_new_session=True, stderr=subprocess.DEVNULL
+        )
         own = f"*.{rng.randint(1, 6)}.json"  # from its so-many-th claim on
         while process.poll() is None and not claimed_by(process.pid, out, own):
             time.sleep(0.02)
@@ -113,7 +111,7 @@ def claimed_by(process: int, out: Path, pattern: str) -> bool:
 
 def kill_workers(spec: Path, out: Path, engine: str, times: int, rng: random.Random) -> int:
     """Kill workers at random moments while the coordinator goes on; how many died."""
-    process = subprocess.Popen(command(spec, out, "--engine", engine))
+    process = subprocess.Popen(command(spec, out, "--engine", engine), stderr=subprocess.DEVNULL)
     killed = 0
     until = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < until:
@@ -222,9 +220,13 @@ def overhead(samples: float, batches: int) -> None:
         kernels = sum(entry["kernels"] for entry in meta)
         work = sum(entry["seconds"] for entry in meta)
         lengths = [round(entry["seconds"], 1) for entry in meta]
-        print(f"{found.tasks} runs of {samples:.3g} transitions, one worker, {len(meta)} batches of {lengths} s")
+        print(
+            f"{found.tasks} runs of {samples:.3g} transitions, one worker, {len(meta)} batches of {lengths} s"
+        )
         print(f"wall {wall:.2f} s, in workers {work:.2f} s, in kernels {kernels:.2f} s")
-        print(f"outside of kernels: {1 - kernels / wall:.2%} of wall time; coordinator alone {1 - work / wall:.2%}")
+        print(
+            f"outside of kernels: {1 - kernels / wall:.2%} of wall time; coordinator alone {1 - work / wall:.2%}"
+        )
 
 
 def read_metadata(out: Path) -> list[dict[str, object]]:
@@ -234,13 +236,15 @@ def read_metadata(out: Path) -> list[dict[str, object]]:
 
 def plan(n_models: int, replicates: int) -> None:
     """Plan, store (with made-up results), resume and report 100,000 tasks."""
+    import pyarrow as pa
+
     from fastcmdp.sweep.coordinator import prepare, rows, status
     from fastcmdp.sweep.report import report
     from fastcmdp.sweep.worker import Values
 
-    import pyarrow as pa
-
-    models = [Models(generator="garnet", settings={"n_states": [20], "gamma": [0.9], "seed": list(range(n_models))})]
+    models = [
+        Models(generator="garnet", settings={"n_states": [20], "gamma": [0.9], "seed": list(range(n_models))})
+    ]
     epsilons = [float(e) for e in np.geomspace(3, 0.3, 10)]
     spec = Sweep(models, ["pd-anpg"], epsilon=epsilons, replicates=replicates)
     clock: dict[str, float] = {}
@@ -265,8 +269,8 @@ def plan(n_models: int, replicates: int) -> None:
             error = 20 * (1 + samples) ** -0.5 * rng.lognormal(0, 0.3, (each.replicates, 1))
             value = np.stack([10 - error, 1 - error], axis=2)
             values = Values(
-                outer, samples, value, value, value[:, :, 1:], np.full(each.replicates, -1), 10.0, True, 1.0, np.ones(1),
-                np.ones(1), np.ones(1),
+                outer, samples, value, value, value[:, :, 1:], np.full(each.replicates, -1), 10.0, True, 1.0,
+                np.ones(1), np.ones(1), np.ones(1),
             )  # fmt: skip
             tables.append(rows(each, made, np.arange(first, first + each.replicates), values))
             first += each.replicates
@@ -303,7 +307,9 @@ def clock_total(clock: dict[str, float]) -> float:
 
 def runs(n: int, engine: str) -> None:
     """The sweep of 2,000 runs, or the first n of it."""
-    models = [Models(generator="garnet", settings={"n_states": [20], "gamma": [0.9], "seed": list(range(n // 8))})]
+    models = [
+        Models(generator="garnet", settings={"n_states": [20], "gamma": [0.9], "seed": list(range(n // 8))})
+    ]
     cmdp = models[0].expand()[0].build()
     import fastcmdp as fc
 
@@ -315,13 +321,17 @@ def runs(n: int, engine: str) -> None:
         found = sweeps.run(spec, out, engine, workers=2)
         wall = time.monotonic() - began
         settings = Store(out).plan().configurations[0].settings
-        print(f"{found.done} runs, K = {settings['outer']}, H = {settings['inner']}, engine {engine}: {wall:.1f} s")
+        print(
+            f"{found.done} runs, K = {settings['outer']}, H = {settings['inner']}, engine {engine}: {wall:.1f} s"
+        )
         print(f"2,000 runs: {wall * 2000 / found.done / 60:.1f} min at this pace")
 
 
 def main() -> None:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     kill = verbs.add_parser("kills")
     kill.add_argument("--rounds", type=int, default=3)

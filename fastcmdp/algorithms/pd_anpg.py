@@ -177,7 +177,13 @@ class PDANPG(Algorithm):
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_K: float | None = None, kappa: float | None = None, **settings: Any
+        cls,
+        cmdp: CMDP,
+        epsilon: float,
+        *,
+        c_K: float | None = None,
+        kappa: float | None = None,
+        **settings: Any,
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 

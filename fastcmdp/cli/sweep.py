@@ -34,7 +34,9 @@ def run(
     spec: Annotated[
         Path,
         typer.Argument(
-            metavar="SPEC", help="A TOML file (docs/sweeps.md), or the folder of a sweep to go on with.", show_default=False
+            metavar="SPEC",
+            help="A TOML file (docs/sweeps.md), or the folder of a sweep to go on with.",
+            show_default=False,
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
@@ -44,14 +46,21 @@ def run(
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(help="With dask: tcp://HOST:PORT. Without: a cluster on this machine.", metavar="ADDRESS"),
+        typer.Option(
+            help="With dask: tcp://HOST:PORT. Without: a cluster on this machine.", metavar="ADDRESS"
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of each worker.", metavar="T")] = 1,
     batch: Annotated[float, typer.Option(help="Seconds of work in a batch.", metavar="S")] = 60.0,
     extend: Annotated[
-        bool, typer.Option("--extend", help="DIR has another specification: add the tasks that are new in this one.")
+        bool,
+        typer.Option(
+            "--extend", help="DIR has another specification: add the tasks that are new in this one."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what it would take; run nothing but a probe.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it would take; run nothing but a probe.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -100,7 +109,9 @@ def report(
     ] = None,
     epsilon: Annotated[
         str | None,
-        typer.Option(help="Targets, separated by commas. Default: those of the specification.", metavar="LIST"),
+        typer.Option(
+            help="Targets, separated by commas. Default: those of the specification.", metavar="LIST"
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -132,7 +143,9 @@ def _show(status: Status, json: bool) -> None:
         print_json(asdict(status) | {"finished": status.finished, "left": status.tasks - status.done})
         return
     left = status.tasks - status.done - status.failed
-    print(f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, {left:,} left")
+    print(
+        f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, {left:,} left"
+    )
     if status.omitted:
         print(f"{status.omitted:,} targets beyond the cap are left out")
     if len(status.by_algorithm) > 1:
@@ -149,7 +162,11 @@ def _show(status: Status, json: bool) -> None:
         print(f"under way: session {name}")
     for failure in status.failures[:5]:
         last = failure.traceback.strip().splitlines()[-1]
-        target = f"epsilon {failure.inputs['epsilon']}" if failure.inputs["epsilon"] else f"samples {failure.inputs['budget']}"
+        target = (
+            f"epsilon {failure.inputs['epsilon']}"
+            if failure.inputs["epsilon"]
+            else f"samples {failure.inputs['budget']}"
+        )
         print(f"failed: {failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}")
     if len(status.failures) > 5:
         print(f"and {len(status.failures) - 5:,} more")
@@ -160,12 +177,14 @@ def _show(status: Status, json: bool) -> None:
 
 def _estimate(told: Estimate) -> str:
     lines = [
-        f"{told.tasks:,} tasks, a run each: {told.configurations:,} configurations; {told.transitions:.3g} transitions, "
-        f"{told.largest:.3g} in the longest run",
+        f"{told.tasks:,} tasks, a run each, of {told.configurations:,} configurations; {told.transitions:.3g} "
+        f"transitions, {told.largest:.3g} in the longest run",
         f"about {_duration(told.seconds)} on {told.workers} workers like this machine's",
     ]
     if told.capped or told.omitted:
-        lines.append(f"cap: {told.capped:,} tasks have a schedule cut to it, {told.omitted:,} targets are left out")
+        lines.append(
+            f"cap: {told.capped:,} tasks have a schedule cut to it, {told.omitted:,} targets are left out"
+        )
     width = max(map(len, told.by_algorithm))
     for label, row in told.by_algorithm.items():
         rate = 1e9 * row["seconds"] / max(row["transitions"], 1.0)
@@ -213,7 +232,9 @@ def _bar() -> Iterator[Callable[[Progress], object]]:
             if state.note:
                 console.print(state.note, markup=False, highlight=False)
             if state.tasks:
-                bar.update(task, description="tasks", total=state.tasks, completed=state.done, told=_line(state))
+                bar.update(
+                    task, description="tasks", total=state.tasks, completed=state.done, told=_line(state)
+                )
 
         yield update
 

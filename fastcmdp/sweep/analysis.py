@@ -15,12 +15,15 @@ model, by least squares over all (model, epsilon) that were reached:
 
     log n(model, epsilon) = a_model + p log(1/epsilon).                                                   (2)
 
-With budgets, n is what is given and e what is measured; regressing n on e would take noise for signal. There
+What is met by the first policy already takes no part. A second exponent is that of the errors at the ends of the runs,
 
-    log e(model, n) = a_model - (1/p) log n                                                               (3)
+    log e(model, n) = a_model - (1/p) log n,                                                              (3)
 
-is fitted to the errors at the ends of the runs. Intervals are percentile bootstraps: models are drawn with replacement,
-and the replicates of each model anew for each algorithm and target; everything from (1) on is computed again.
+n all samples of a run. It asks what a schedule attains, and not whether that is the epsilon it is for; and it regresses
+e, which is measured, on n, which is given. With budgets for targets it is the only one.
+
+Intervals are percentile bootstraps: models are drawn with replacement, and the replicates of each model anew for each
+algorithm and target; everything from (1) on is computed again.
 """
 
 from __future__ import annotations
@@ -126,7 +129,9 @@ class Exponent:
     ----------
     algorithm, name : str
     exponent, low, high : float
-        Equation (2) or (3) with its 95 % interval; NaN where there are too few points.
+        Equation (2) with its 95 % interval, or (3) for budgets; NaN where there are too few points.
+    ends, ends_low, ends_high : float
+        Equation (3) with its 95 % interval.
     claimed : float or None
         Of Table 1, for a name that is in it.
     bound, policies : str
@@ -146,6 +151,9 @@ class Exponent:
     exponent: float
     low: float
     high: float
+    ends: float
+    ends_low: float
+    ends_high: float
     claimed: float | None
     bound: str
     policies: str
@@ -203,14 +211,23 @@ def cells(store: Store) -> list[Cell]:
         gap, slack, samples = gap[finite], slack[finite], samples[finite]
         found.append(
             Cell(
-                made.label, made.algorithm, made.model.label, made.gamma, made.epsilon, made.budget, made.capped,
-                samples.mean(axis=0) if len(samples) else np.full(n, np.nan), gap, slack, int((~good).sum()),
-            )  # fmt: skip
+                made.label,
+                made.algorithm,
+                made.model.label,
+                made.gamma,
+                made.epsilon,
+                made.budget,
+                made.capped,
+                samples.mean(axis=0) if len(samples) else np.full(n, np.nan),
+                gap,
+                slack,
+                int((~good).sum()),
+            )
         )
     if not any(len(cell.gap) for cell in found):
         raise SettingError(
-            f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all of "
-            "them diverged"
+            f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all "
+            "of them diverged"
         )
     return found
 
@@ -291,7 +308,9 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
     draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 100)))
     rng = np.random.default_rng(seed)
     models = list(dict.fromkeys(cell.model for cell in usable))
-    weight = rng.multinomial(len(models), np.full(len(models), 1 / len(models)), size=draws).astype(np.float64)
+    weight = rng.multinomial(len(models), np.full(len(models), 1 / len(models)), size=draws).astype(
+        np.float64
+    )
     reached: list[Reached] = []
     exponents: list[Exponent] = []
     omitted: dict[str, int] = {}
@@ -306,20 +325,28 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
             cell.band = (low, high)
         points = _reached_by(own, bootstraps, targets, reached)
         by_budget = not any(cell.epsilon is not None for cell in own)
-        if by_budget:
-            fit = _fit_budgets(own, bootstraps, models, weight)
-        else:
-            fit = _fit([p for p in points if p[3]], models, weight)
+        ends = _fit_ends(own, bootstraps, models, weight)
+        fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
         name = every[0].name
         claim = CLAIMED.get(name)
         asked = len(every) + omitted.get(label, 0)
         exponents.append(
             Exponent(
-                label, name, *fit[:3], None if claim is None else claim[0], "" if claim is None else claim[1],
-                "" if claim is None else claim[2], "budget" if by_budget else "reached", fit[3], asked,
-                len({cell.model for cell in own}), max((len(cell.gap) for cell in own), default=0),
-                sum(cell.capped for cell in every), sum(cell.diverged for cell in every),
-            )  # fmt: skip
+                label,
+                name,
+                *fit[:3],
+                *ends[:3],
+                None if claim is None else claim[0],
+                "" if claim is None else claim[1],
+                "" if claim is None else claim[2],
+                "budget" if by_budget else "reached",
+                fit[3],
+                asked,
+                len({cell.model for cell in own}),
+                max((len(cell.gap) for cell in own), default=0),
+                sum(cell.capped for cell in every),
+                sum(cell.diverged for cell in every),
+            )
         )
     return Analysis(found, sorted(set(with_target) | set(targets), reverse=True), reached, exponents, draws)
 
@@ -362,7 +389,9 @@ def _reached_by(
     for group in by_model.values():
         for epsilon in targets:
             each = np.stack([reaching(cell.samples, errors, epsilon) for cell, errors in group])
-            needed = np.where(np.isnan(each).all(axis=0), np.nan, np.nanmin(np.where(np.isnan(each), np.inf, each), axis=0))
+            needed = np.where(
+                np.isnan(each).all(axis=0), np.nan, np.nanmin(np.where(np.isnan(each), np.inf, each), axis=0)
+            )
             points.append((group[0][0].model, epsilon, needed, False))
             reached.append(_row(group[0][0], epsilon, needed, np.nan, False))
     return points
@@ -396,7 +425,7 @@ def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> tupl
     return float(slopes[0]), *_interval(slopes[1:]), int(np.isfinite(y[:, 0]).sum())
 
 
-def _fit_budgets(
+def _fit_ends(
     own: Sequence[Cell], bootstraps: Sequence[Float], models: Sequence[str], weight: Float
 ) -> tuple[float, float, float, int]:
     """Equation (3): exponent, interval, number of points."""
@@ -414,7 +443,7 @@ def _fit_budgets(
 
 
 def _slopes(x: Float, y: Float, of: NDArray[np.int64], weight: Float) -> Float:
-    """Common slope of y, float64[P, 1+B], on x, with an intercept for each model; column b weighs models by weight[b-1].
+    """Common slope of y, float64[P, 1+B], on x, with an intercept for each model; weight[b-1] of models in column b.
 
     NaN where fewer than two points of one model are there.
     """

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -259,7 +258,9 @@ def _folder_of(sweep: Sweep | str | Path, folder: str | Path | None) -> Path:
     raise SettingError("a folder for the results is missing")
 
 
-def prepare(sweep: Sweep | str | Path, store: Store, extend: bool, tell: Callable[[Progress], object]) -> Plan:
+def prepare(
+    sweep: Sweep | str | Path, store: Store, extend: bool, tell: Callable[[Progress], object]
+) -> Plan:
     """The plan of a sweep, in its folder: read if it is there, else made."""
     if isinstance(sweep, Sweep):
         wanted = sweep
@@ -281,8 +282,8 @@ def prepare(sweep: Sweep | str | Path, store: Store, extend: bool, tell: Callabl
         shown = "\n".join(f"  {line}" for line in differing[:12])
         more = f"\n  and {len(differing) - 12} more" if len(differing) > 12 else ""
         raise SettingError(
-            f"{store.path} holds a sweep of another specification:\n{shown}{more}\nChoose another folder, or give --extend "
-            "(extend=True) to add the tasks that are new; what is stored stays"
+            f"{store.path} holds a sweep of another specification:\n{shown}{more}\nChoose another folder, or give "
+            "--extend (extend=True) to add the tasks that are new; what is stored stays"
         )
     same_program = manifest.get("identity") == identity()
     if not differing and same_program and (store.path / "plan.parquet").exists():
@@ -347,7 +348,8 @@ def _check_files(manifest: dict[str, Any]) -> None:
                 now = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise SettingError(
-                f"{path}: the sweep's model cannot be read ({error.strerror}); put it back where it was when the sweep began"
+                f"{path}: the sweep's model cannot be read ({error.strerror}); put it back where it was when the "
+                "sweep began"
             ) from error
         if now != was:
             raise SettingError(changed(Model(path, path)))
@@ -382,7 +384,9 @@ class _Session:
         self.new, self.transitions, self.failed = 0, 0.0, 0
         self.retried: set[bytes] = set()
         self.stopped = False
-        self.note = "; ".join(f"part {name} was damaged: set aside, computed again" for name in store.set_aside)
+        self.note = "; ".join(
+            f"part {name} was damaged: set aside, computed again" for name in store.set_aside
+        )
         stored = store.done
         self.is_done = np.array([name in stored for name in made.name.tolist()], bool)
         self.waiting = np.flatnonzero(~self.is_done)
@@ -468,14 +472,14 @@ class _Session:
             elsewhere = np.array([name in claimed for name in self.plan.name[self.waiting].tolist()], bool)
         else:
             elsewhere = np.zeros(self.waiting.size, bool)
-        free = self.waiting[~elsewhere]
+        free: NDArray[np.int64] = self.waiting[~elsewhere]
         if free.size == 0:
             return free
         per_run = self.cost.seconds()[self.plan.of[free]]
         total = np.cumsum(per_run)
         first = self._unknown(free)
         if first is not None:  # one run, to learn from
-            chosen = free[first : first + 1]
+            chosen: NDArray[np.int64] = free[first : first + 1]
         else:
             # Shares of what is left, so that workers end at the same time, of up to the length aimed at.
             aim = min(self.batch_seconds, max(total[-1] / (2 * slots), LEAST))
@@ -592,9 +596,16 @@ class _Session:
         note, self.note = self.note, ""
         self.tell(
             Progress(
-                len(self.plan), int(self.is_done.sum()), self.failed, running, self.transitions, seconds,
-                self.transitions / max(seconds, 1e-9), left, note,
-            )  # fmt: skip
+                len(self.plan),
+                int(self.is_done.sum()),
+                self.failed,
+                running,
+                self.transitions,
+                seconds,
+                self.transitions / max(seconds, 1e-9),
+                left,
+                note,
+            )
         )
 
     def status(self) -> Status:
@@ -614,8 +625,8 @@ def status_of(store: Store, made: Plan) -> Status:
     is_failed = np.array([name in failures for name in own], bool)
     by: dict[str, dict[str, int]] = {}
     counts = np.zeros((len(made.configurations), 2), np.int64)
-    np.add.at(counts, (made.of, 0), is_done)
-    np.add.at(counts, (made.of, 1), is_failed)
+    for column, flags in enumerate((is_done, is_failed)):
+        counts[:, column] = np.bincount(made.of[flags], minlength=len(counts))
     for each, (n_done, n_failed) in zip(made.configurations, counts.tolist(), strict=True):
         row = by.setdefault(each.label, {"tasks": 0, "done": 0, "failed": 0})
         row["tasks"] += each.replicates
@@ -652,9 +663,12 @@ def _observations(made: list[Configuration], runs: list[int], outcome: Outcome) 
         if isinstance(values, Values):
             entries.append(
                 {
-                    "kind": kind_of(each), "kernels": kernels, "transitions": each.samples * n,
-                    "other": max(seconds - kernels, 0.0), "runs": n,
-                }  # fmt: skip
+                    "kind": kind_of(each),
+                    "kernels": kernels,
+                    "transitions": each.samples * n,
+                    "other": max(seconds - kernels, 0.0),
+                    "runs": n,
+                }
             )
     return entries
 
@@ -722,4 +736,4 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 
-__all__ = ["Borrowed", "Estimate", "Status", "estimate", "run", "rows", "status"]
+__all__ = ["Borrowed", "Estimate", "Status", "estimate", "rows", "run", "status"]

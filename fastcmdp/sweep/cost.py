@@ -25,7 +25,9 @@ class Cost:
         kinds: dict[str, int] = {}
         names: dict[str, int] = {}
         self.samples = np.array([made.samples for made in configurations], np.float64)
-        self.kind = np.array([kinds.setdefault(kind_of(made), len(kinds)) for made in configurations], np.int64)
+        self.kind = np.array(
+            [kinds.setdefault(kind_of(made), len(kinds)) for made in configurations], np.int64
+        )
         for made in configurations:
             names.setdefault(made.algorithm, len(names))
         self.kinds, self.names = kinds, names

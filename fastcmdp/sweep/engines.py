@@ -198,7 +198,7 @@ class Dask:
     @property
     def slots(self) -> int:
         """Threads of all workers that are there now."""
-        return max(sum(self._client.nthreads().values()), 1)
+        return max(int(sum(self._client.nthreads().values())), 1)
 
     def _check(self) -> None:
         """Refuse a cluster of whose workers one has another fastcmdp, before anything is computed."""
@@ -206,13 +206,19 @@ class Dask:
         own = identity()
         try:
             found = self._client.run(identity, on_error="return")
-        except Exception as error:  # the function cannot even be told: no fastcmdp.sweep at the scheduler's workers
+        except (
+            Exception
+        ) as error:  # the function cannot even be told: no fastcmdp.sweep at the scheduler's workers
             raise Refused(f"workers do not answer: {error}; install the same fastcmdp everywhere") from error
         for worker, said in found.items():
             if isinstance(said, BaseException):
-                raise Refused(f"worker {worker} cannot import fastcmdp.sweep ({said}); install the same fastcmdp everywhere")
+                raise Refused(
+                    f"worker {worker} cannot import fastcmdp.sweep ({said}); install the same fastcmdp everywhere"
+                )
             if said != own:
-                differing = ", ".join(f"{k} {said.get(k)} there, {own[k]} here" for k in own if said.get(k) != own[k])
+                differing = ", ".join(
+                    f"{k} {said.get(k)} there, {own[k]} here" for k in own if said.get(k) != own[k]
+                )
                 raise Refused(
                     f"worker {worker} has another fastcmdp ({differing}): results would mix. Install the same version "
                     "everywhere"
@@ -289,7 +295,7 @@ def engine(
         return _dask(workers or at_hand, scheduler)
     if hasattr(chosen, "scheduler_info"):
         return Dask(chosen)
-    if hasattr(chosen, "submit"):
+    if isinstance(chosen, Executor) or (not isinstance(chosen, str) and hasattr(chosen, "submit")):
         return Borrowed(chosen, workers or getattr(chosen, "_max_workers", None) or at_hand)
     raise SettingError(unknown("engine", chosen, ENGINES))
 
@@ -298,13 +304,19 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise SettingError(f"the engine 'dask' needs distributed ({error}): pip install 'fastcmdp[dask]'") from error
+        raise SettingError(
+            f"the engine 'dask' needs distributed ({error}): pip install 'fastcmdp[dask]'"
+        ) from error
     if scheduler is None:
         try:
-            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+            cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+            )
             client = Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
-            raise SettingError(f"no Dask cluster could be started on this machine ({error}); try again") from error
+            raise SettingError(
+                f"no Dask cluster could be started on this machine ({error}); try again"
+            ) from error
 
         def close() -> None:
             client.close()
@@ -315,8 +327,8 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
         client = Client(scheduler, timeout=_REACH)
     except (OSError, ValueError, TimeoutError) as error:
         raise SettingError(
-            f"scheduler = {scheduler!r} cannot be reached within {_REACH} s ({error}); is it running, and is the address "
-            "one that its log shows (tcp://HOST:PORT)?"
+            f"scheduler = {scheduler!r} cannot be reached within {_REACH} s ({error}); is it running, and is the "
+            "address one that its log shows (tcp://HOST:PORT)?"
         ) from error
     try:
         return Dask(client, client.close)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,25 +33,44 @@ def look(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _figure(n_panels: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SettingError(f"reports need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
+    from matplotlib.figure import Figure
+
     columns = min(columns, max(n_panels, 1))
     rows = -(-max(n_panels, 1) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(width * columns, 4.6), height * rows + 0.7), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    figure = Figure(figsize=(max(width * columns, 5.2), height * rows + 0.6), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     panels: list[Axes] = list(grid.ravel())
     for spare in panels[n_panels:]:
         spare.set_visible(False)
-    for k, axes in enumerate(panels[:n_panels]):
-        if k + columns >= n_panels:  # the lowest of its column
-            axes.tick_params(labelbottom=True)
     return figure, panels[:n_panels]
 
 
+def _styled(draw: Callable[[Analysis], Figure]) -> Callable[[Analysis], Figure]:
+    """Draw, and later write, in the style of the other plots."""
+
+    @wraps(draw)
+    def styled(found: Analysis) -> Figure:
+        try:
+            import matplotlib
+        except ImportError as error:
+            raise SettingError(f"reports need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
+        with matplotlib.rc_context(STYLE):
+            return draw(found)
+
+    return styled
+
+
+def _name_axes(panels: Sequence[Axes], columns: int, x: str, y: str) -> None:
+    """Names below the lowest panel of each column and beside the first of each row."""
+    for k, axes in enumerate(panels):
+        if k + columns >= len(panels):
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(x)
+        if k % columns == 0:
+            axes.set_ylabel(y)
+
+
+@_styled
 def plot_exponents(found: Analysis) -> Figure:
     """Samples needed against 1/epsilon, a panel an algorithm: models, their fit, and the slope that is claimed."""
     labels = [e.algorithm for e in found.exponents]
@@ -65,7 +85,7 @@ def plot_exponents(found: Analysis) -> Figure:
         for x, y in points:
             axes.plot(x, y, "o-", color=colour, markersize=3.2, linewidth=0.7, alpha=0.45)
         _lines(axes, exponent, points, colour)
-        axes.set_title(_short(exponent.algorithm, 32), loc="left")
+        axes.set_title(_short(exponent.algorithm, 27), loc="left")
         axes.grid(True, which="major", color="#dddddd", linewidth=0.5)
         axes.text(
             0.03, 0.97, _said(exponent), transform=axes.transAxes, va="top", fontsize=7.5,
@@ -74,8 +94,7 @@ def plot_exponents(found: Analysis) -> Figure:
     for axes in panels:
         axes.margins(x=0.08, y=0.22)
     _ticks(panels)
-    figure.supxlabel("1 / ε (kernel units)" if not by_budget else "1 / error (kernel units)", fontsize=9)
-    figure.supylabel("samples of one run", fontsize=9)
+    _name_axes(panels, 4, "1 / error" if by_budget else "1 / ε", "samples of one run")
     _key(figure)
     return figure
 
@@ -85,12 +104,16 @@ def _points(found: Analysis, exponent: Exponent) -> list[tuple[NDArray[Any], NDA
     by_model: dict[str, list[tuple[float, float]]] = {}
     if exponent.method == "budget":
         for cell in found.cells:
-            if cell.algorithm == exponent.algorithm and len(cell.gap) and (error := float(cell.error()[-1])) > 0:
+            if (
+                cell.algorithm == exponent.algorithm
+                and len(cell.gap)
+                and (error := float(cell.error()[-1])) > 0
+            ):
                 by_model.setdefault(cell.model, []).append((1 / error, float(cell.samples[-1])))
     else:
         for row in found.reached:
-            if row.algorithm == exponent.algorithm and math.isfinite(row.samples) and math.isfinite(row.scheduled):
-                by_model.setdefault(row.model, []).append((1 / row.epsilon, max(row.samples, 1.0)))
+            if row.algorithm == exponent.algorithm and row.samples > 0 and math.isfinite(row.scheduled):
+                by_model.setdefault(row.model, []).append((1 / row.epsilon, row.samples))
     pairs = [np.array(sorted(rows, key=lambda row: row[1] if exponent.method == "budget" else row[0]))
              for rows in list(by_model.values())[:200]]  # fmt: skip
     return [(rows[:, 0], rows[:, 1]) for rows in pairs]
@@ -135,6 +158,7 @@ def _key(figure: Figure) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=3)
 
 
+@_styled
 def plot_curves(found: Analysis) -> Figure:
     """Error against samples, a panel a model: for each algorithm its longest runs with their band.
 
@@ -149,17 +173,25 @@ def plot_curves(found: Analysis) -> Figure:
         axes.set_xscale("log")
         axes.set_yscale("log")
         for label in labels:
-            own = [cell for cell in found.cells if (cell.algorithm, cell.model) == (label, model) and len(cell.gap)]
+            own = [
+                cell
+                for cell in found.cells
+                if (cell.algorithm, cell.model) == (label, model) and len(cell.gap)
+            ]
             _curves(axes, own, styles[label])
         axes.set_title(_short(model, 52), loc="left", fontsize=8)
         axes.grid(True, which="major", color="#dddddd", linewidth=0.5)
     _ticks(panels)
-    figure.supxlabel("samples of one run", fontsize=9)
-    figure.supylabel("error: larger of gap and violation (kernel units)", fontsize=9)
+    _name_axes(panels, 3, "samples of one run", "error")
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **styles[label], linewidth=1.6) for label in labels]
-    figure.legend(handles, [_short(label, 40) for label in labels], loc="outside lower center", ncols=min(4, len(labels)))
+    figure.legend(
+        handles,
+        [_short(label, 40) for label in labels],
+        loc="outside lower center",
+        ncols=min(4, len(labels)),
+    )
     return figure
 
 
@@ -190,8 +222,12 @@ def _ticks(panels: Sequence[Axes]) -> None:
         for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             decades = math.log10(high / low) if low > 0 else 3.0
             if decades < 2.2:
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)))
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1e4 else _power(value)))
+                axis.set_major_locator(
+                    LogLocator(subs=(1.0, 2.0, 5.0) if decades > 0.9 else (1, 1.5, 2, 3, 4, 6))
+                )
+                axis.set_major_formatter(
+                    FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1e4 else _power(value))
+                )
             axis.set_minor_formatter(NullFormatter())
 
 

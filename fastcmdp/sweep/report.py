@@ -8,13 +8,14 @@ import html
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fastcmdp
-from fastcmdp.sweep.analysis import Analysis, analyse, as_records
+from fastcmdp.sweep.analysis import Analysis, Exponent, analyse, as_records
 from fastcmdp.sweep.coordinator import Status, status_of
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.store import Store, StoreError, write_durably
@@ -50,24 +51,24 @@ class Report:
 
     def text(self) -> str:
         """The table of exponents, for reading."""
-        head = ["algorithm", "exponent", "95 % interval", "claimed", "points", "capped"]
-        table = [head] + [
-            [
-                e.algorithm, _number(e.exponent, 2), _interval(e.low, e.high),
-                "-" if e.claimed is None else f"{e.claimed:g}", f"{e.points} of {e.asked}", str(e.capped),
-            ]
-            for e in self.analysis.exponents
-        ]  # fmt: skip
+        head = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
+        table = [head, *(_exponent_row(e) for e in self.analysis.exponents)]
         widths = [max(len(row[k]) for row in table) for k in range(len(head))]
-        lines = ["  ".join(f"{cell:>{w}}" if k else f"{cell:{w}}" for k, (cell, w) in enumerate(zip(row, widths, strict=True)))
-                 for row in table]  # fmt: skip
+        lines = []
+        for name, *figures in table:
+            aligned = (f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))
+            lines.append("  ".join([f"{name:{widths[0]}}", *aligned]))
         note = []
         if self.status.done < self.status.tasks:
-            note = [f"{self.status.done:,} of {self.status.tasks:,} tasks are done: these figures will change"]
+            note = [
+                f"{self.status.done:,} of {self.status.tasks:,} tasks are done: these figures will change"
+            ]
         return "\n".join([*lines, *note])
 
 
-def report(folder: str | Path, out: str | Path | None = None, *, epsilon: Sequence[float] | None = None) -> Report:
+def report(
+    folder: str | Path, out: str | Path | None = None, *, epsilon: Sequence[float] | None = None
+) -> Report:
     """Analyse a sweep and write its report.
 
     Parameters
@@ -103,7 +104,11 @@ def report(folder: str | Path, out: str | Path | None = None, *, epsilon: Sequen
             write_durably(target / f"{name}.{ending}", data)
             files[f"{name}_{ending}"] = str(target / f"{name}.{ending}")
             images[name, ending] = data
-    tables = {"exponents": as_records(found.exponents), "samples": as_records(found.reached), "curves": _curves(found)}
+    tables = {
+        "exponents": as_records(found.exponents),
+        "samples": as_records(found.reached),
+        "curves": _curves(found),
+    }
     for name, rows in tables.items():
         write_durably(target / f"{name}.csv", _csv(rows))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
@@ -130,14 +135,13 @@ def _curves(found: Analysis) -> list[dict[str, Any]]:
             continue
         error = cell.error()
         low, high = cell.band if cell.band is not None else (error, error)
-        for i in range(len(error)):
-            rows.append(
-                {
-                    "algorithm": cell.algorithm, "model": cell.model, "epsilon": cell.epsilon, "budget": cell.budget,
-                    "capped": cell.capped, "replicates": len(cell.gap), "samples": float(cell.samples[i]),
-                    "error": float(error[i]), "low": float(low[i]), "high": float(high[i]),
-                }  # fmt: skip
-            )
+        head = {
+            "algorithm": cell.algorithm, "model": cell.model, "epsilon": cell.epsilon, "budget": cell.budget,
+            "capped": cell.capped, "replicates": len(cell.gap),
+        }  # fmt: skip
+        columns = (cell.samples.tolist(), error.tolist(), low.tolist(), high.tolist())
+        names = ("samples", "error", "low", "high")
+        rows += [head | dict(zip(names, point, strict=True)) for point in zip(*columns, strict=True)]
     return rows
 
 
@@ -156,65 +160,76 @@ def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes
     runs = sum(len(cell.gap) for cell in found.cells)
     models = len({cell.model for cell in found.cells})
     left = status.tasks - status.done
-    state = "finished" if not left else f"{left:,} tasks are still to come, {status.failed:,} of them failed when last tried"
-    parts = [
-        f"<h1>{_e(title)}</h1>",
-        f"<p>{runs:,} runs of {len(found.exponents)} algorithms on {models:,} models; {status.done:,} of {status.tasks:,} tasks, "
-        f"{state}.</p>",
-        "<h2>Exponents</h2>",
-        "<p>Samples of one run needed for an error of at most &epsilon; are fitted by a<sub>model</sub> &middot; "
-        "&epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the mixture so far, means over replicates, "
-        "in kernel units (rewards in [0, 1]). Intervals: 95 %, bootstrap over models and replicates. &ldquo;capped&rdquo; counts "
-        "configurations whose schedule was cut to the sweep's cap; targets beyond it, and targets that were not reached, are "
-        "not in the fit.</p>",
-        _exponents(found),
-        _image(images["exponents"], "Samples needed against 1/epsilon, one panel an algorithm"),
-        "<h2>Error against samples</h2>",
-        _image(images["curves"], "Error against samples, one panel a model"),
-        "<p>Lines: the longest runs of each algorithm, with the 95 % band of the mean over replicates. Dots: the ends of its runs for "
-        "other targets. At most nine models are drawn.</p>",
-        "<h2>Samples needed</h2>",
-        _reached(found),
-        "<h2>Specification</h2>",
-        f"<pre>{_e(spec.to_toml())}</pre>",
-        "<h2>Versions and machine</h2>",
-        f"<pre>{_e(json.dumps({k: manifest.get(k) for k in ('created', 'versions', 'identity', 'machine')}, indent=1))}</pre>",
-        f"<p>Made by fastcmdp {_e(fastcmdp.__version__)}.</p>",
+    state = (
+        "finished"
+        if not left
+        else f"{left:,} tasks are still to come, {status.failed:,} of them failed when last tried"
+    )
+    facts = {key: manifest.get(key) for key in ("created", "versions", "identity", "machine")}
+    fields = {
+        "TITLE": _e(title),
+        "STATE": f"{runs:,} runs of {len(found.exponents)} algorithms on {models:,} models; {status.done:,} of "
+        f"{status.tasks:,} tasks, {state}.",
+        "EXPONENTS": _exponents(found),
+        "EXPONENT_PLOT": _image(
+            images["exponents"], "Samples needed against 1/epsilon, one panel an algorithm"
+        ),
+        "CURVES": _image(images["curves"], "Error against samples, one panel a model"),
+        "REACHED": _reached(found),
+        "SPECIFICATION": _e(spec.to_toml()),
+        "FACTS": _e(json.dumps(facts, indent=1)),
+        "VERSION": _e(fastcmdp.__version__),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE)
+
+
+def _exponent_row(e: Exponent) -> list[str]:
+    """Figures as the text shows them, and the page."""
+    return [
+        e.algorithm,
+        _number(e.exponent, 2),
+        _interval(e.low, e.high),
+        _number(e.ends, 2),
+        _interval(e.ends_low, e.ends_high),
+        "-" if e.claimed is None else f"{e.claimed:g}",
+        f"{e.points} of {e.asked}",
+        str(e.capped),
     ]
-    return _PAGE.replace("TITLE", _e(title)).replace("BODY", "\n".join(parts))
 
 
 def _exponents(found: Analysis) -> str:
-    head = ["algorithm", "exponent", "95 % interval", "claimed", "bound of Table 1", "policies", "points in the fit", "capped",
-            "diverged runs", "from"]  # fmt: skip
-    rows = [
-        [
-            e.algorithm, _number(e.exponent, 2), _interval(e.low, e.high), "" if e.claimed is None else f"{e.claimed:g}", e.bound,
-            e.policies, f"{e.points} of {e.asked}", str(e.capped), str(e.diverged),
-            "errors at budgets" if e.method == "budget" else "samples to reach ε",
-        ]
-        for e in found.exponents
-    ]  # fmt: skip
+    head = ["algorithm", "exponent p", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
+    head += ["diverged runs", "bound of Table 1", "policies"]
+    rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in found.exponents]
     return _table("exponents", head, rows)
 
 
 def _reached(found: Analysis) -> str:
-    head = ["algorithm", "model", "ε", "samples needed", "95 % interval", "share of draws", "samples of the schedule", "capped"]
+    head = ["algorithm", "model", "ε", "samples needed", "95 %", "share of draws", "its schedule", "capped"]
     rows = [
         [
-            r.algorithm, r.model, f"{r.epsilon:g}", "not reached" if math.isnan(r.samples) else f"{r.samples:.4g}",
-            _interval(r.low, r.high, 4), f"{r.share:.0%}", _number(r.scheduled, 4), "yes" if r.capped else "",
+            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, 4), f"{r.share:.0%}",
+            _number(r.scheduled, 4), "yes" if r.capped else "",
         ]
         for r in found.reached[:MOST_ROWS]
     ]  # fmt: skip
-    more = "" if len(found.reached) <= MOST_ROWS else f"<p>The first {MOST_ROWS:,} of {len(found.reached):,}; samples.csv has all.</p>"
-    return "<p>A click on a column's head sorts by it.</p>" + _table("samples", head, rows) + more
+    n = len(found.reached)
+    more = f"<p>The first {MOST_ROWS:,} of {n:,}; samples.csv has all.</p>" if n > MOST_ROWS else ""
+    return _table("samples", head, rows) + more
+
+
+def _needed(samples: float) -> str:
+    if math.isnan(samples):
+        return "not reached"
+    return f"{samples:.4g}" if samples > 0 else "0 (first policy)"
 
 
 def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = "".join(f'<th scope="col"><button>{_e(text)}</button></th>' for text in head)
-    body = "\n".join("<tr>" + "".join(f"<td>{_e(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table id="{name}"><thead><tr>{cells}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+    lines = ("".join(f"<td>{_e(text)}</td>" for text in row) for row in rows)
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    inner = f"<thead><tr>{cells}</tr></thead><tbody>\n{body}\n</tbody>"
+    return f'<div class="wide"><table id="{name}">{inner}</table></div>'
 
 
 def _image(svg: bytes, text: str) -> str:
@@ -240,16 +255,16 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
+<title>{{TITLE}}</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 74rem; margin: 2rem auto; padding: 0 1.2rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 84rem; margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0.3rem; }
 h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
 p { max-width: 50rem; }
 img { display: block; max-width: 100%; height: auto; margin: 1rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 #samples td:nth-child(2), #samples th:nth-child(2) { text-align: left; }
 th { border-bottom: 2px solid #999; vertical-align: bottom; }
@@ -262,7 +277,34 @@ pre { background: #f6f6f6; padding: 0.8rem 1rem; overflow-x: auto; font-size: 12
 </style>
 </head>
 <body>
-BODY
+<h1>{{TITLE}}</h1>
+<p>{{STATE}}</p>
+
+<h2>Exponents</h2>
+<p>Samples of one run needed for an error of at most &epsilon; are fitted by
+a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the mixture so
+far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all samples of a
+run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over models and
+replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets beyond it, targets
+that were not reached, and those that the first policy meets, are not in the fit.</p>
+{{EXPONENTS}}
+{{EXPONENT_PLOT}}
+
+<h2>Error against samples</h2>
+{{CURVES}}
+<p>Lines: the longest runs of each algorithm, with the 95 % band of the mean over replicates. Dots: the ends of its runs
+for other targets. At most nine models are drawn.</p>
+
+<h2>Samples needed</h2>
+<p>A click on a column's head sorts by it.</p>
+{{REACHED}}
+
+<h2>Specification</h2>
+<pre>{{SPECIFICATION}}</pre>
+
+<h2>Versions and machine</h2>
+<pre>{{FACTS}}</pre>
+<p>Made by fastcmdp {{VERSION}}.</p>
 <script>
 // Sort a table by a column: numbers by value, what is no number after them, by its letters.
 for (const table of document.querySelectorAll("table")) {
@@ -271,7 +313,10 @@ for (const table of document.querySelectorAll("table")) {
     const up = head.getAttribute("aria-sort") !== "ascending";
     heads.forEach(other => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    const key = row => { const text = row.cells[k].textContent, x = parseFloat(text); return [isNaN(x) ? Infinity : x, text]; };
+    const key = row => {
+      const text = row.cells[k].textContent, x = parseFloat(text);
+      return [isNaN(x) ? Infinity : x, text];
+    };
     const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
     rows.sort(([[x, s]], [[y, t]]) => (up ? 1 : -1) * (x === y ? s.localeCompare(t) : x < y ? -1 : 1));
     table.tBodies[0].append(...rows.map(([, row]) => row));

@@ -187,8 +187,10 @@ class Algorithms:
         named = variant(self.name)
         settings = {key: tuple(v) if isinstance(v, list) else v for key, v in self.settings.items()}
         query = "&".join(f"{key}={_text(value)}" for key, value in settings.items())
-        own = {key: value for key, value in settings.items() if key in named.algorithm.setting_names()}
-        named.algorithm(**(own | {"outer": 1}))  # checks them
+        names = named.algorithm.setting_names()
+        own: dict[str, Any] = {key: value for key, value in settings.items() if key in names}
+        made: Any = named.algorithm
+        made(**(own | {"outer": 1}))  # checks them
         joint = "&" if "?" in self.name else "?"
         label = self.name + (joint + query if query else "")
         return Variant(label, named.algorithm, dict(named.settings) | settings)
@@ -389,7 +391,9 @@ def _check(found: Mapping[str, Any], where: Where) -> None:
             raise SettingError(where(key) + unknown("key", key, valid))
     for name, least in (("replicates", 1), ("points", 1), ("seed", 0)):
         value = found.get(name, least)
-        _require(_is_int(value) and least <= value < 2**40, where(name), name, value, f"an integer >= {least}")
+        _require(
+            _is_int(value) and least <= value < 2**40, where(name), name, value, f"an integer >= {least}"
+        )
     cap = found.get("cap")
     _require(cap is None or _is_positive(cap), where("cap"), "cap", cap, "a positive number")
     title = found.get("title", "")
@@ -408,7 +412,9 @@ def _check(found: Mapping[str, Any], where: Where) -> None:
         _check_models(table, lambda *keys, i=i: where("models", i, *keys))
     for i, table in enumerate(found["algorithms"]):
         _check_algorithm(table, lambda *keys, i=i: where("algorithms", i, *keys))
-    targets = [key for table in (found, *found["algorithms"]) for key in ("epsilon", "samples") if table.get(key)]
+    targets = [
+        key for table in (found, *found["algorithms"]) for key in ("epsilon", "samples") if table.get(key)
+    ]
     if not targets:
         raise SettingError(where() + "no targets: give epsilon = [...] or samples = [...]")
     _check_distinct(found, where)
@@ -442,7 +448,9 @@ def _check_models(table: Mapping[str, Any], where: Where) -> None:
         if valid is not None and key not in valid:
             raise SettingError(where(key) + unknown(f"setting of {name}", key, valid))
         value = table[key]
-        _require(value != [] and not isinstance(value, dict), where(key), key, value, "a value, or a list of them")
+        _require(
+            value != [] and not isinstance(value, dict), where(key), key, value, "a value, or a list of them"
+        )
 
 
 def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
@@ -461,7 +469,9 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     _require(isinstance(label, str) and label, where("label"), "label", label, "text")
     _check_lists(table, where)
     constants = table.get("constants", {})
-    _require(isinstance(constants, str | dict), where("constants"), "constants", constants, "a file, or a table")
+    _require(
+        isinstance(constants, str | dict), where("constants"), "constants", constants, "a file, or a table"
+    )
     settings = {key: value for key, value in table.items() if key not in own}
     for key, value in settings.items():
         _require(not isinstance(value, dict), where(key), key, value, "a value")
@@ -485,8 +495,8 @@ def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
         label = label_of(table)
         if label in labels:
             raise SettingError(
-                f"{where('algorithms', i)}algorithm {i + 1} is called {label!r} as algorithm {labels[label] + 1} is; give "
-                "it a label"
+                f"{where('algorithms', i)}algorithm {i + 1} is called {label!r} as algorithm {labels[label] + 1} is; "
+                "give it a label"
             )
         labels[label] = i
 

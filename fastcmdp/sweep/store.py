@@ -163,7 +163,9 @@ class Store:
         """Make the folder of a new sweep; the manifest comes last, so that a folder with one is complete."""
         try:
             if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
-                raise SettingError(f"{self.path}: not the folder of a sweep, and not empty; choose another folder")
+                raise SettingError(
+                    f"{self.path}: not the folder of a sweep, and not empty; choose another folder"
+                )
             for name in ("parts", "failures", "sessions", "claims", "aside"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -176,21 +178,33 @@ class Store:
     def _strangers(self) -> Iterator[Path]:
         """Files that no interrupted `create` has left."""
         known = {"parts", "failures", "sessions", "claims", "aside", "spec.toml", "plan.parquet", ".lock"}
-        return (path for path in self.path.iterdir() if path.name not in known and not path.name.endswith(".tmp"))
+        return (
+            path for path in self.path.iterdir() if path.name not in known and not path.name.endswith(".tmp")
+        )
 
     def check(self) -> None:
         """Refuse a folder that holds no sweep, or one of another format."""
         if not self.exists:
-            raise SettingError(f"{self.path}: no sweep here (no manifest.json); `fastcmdp sweep run` begins one")
+            raise SettingError(
+                f"{self.path}: no sweep here (no manifest.json); `fastcmdp sweep run` begins one"
+            )
         found = self.manifest().get("format")
         if found != FORMAT:
             raise SettingError(f"{self.path}: the sweep has format {found!r}, this fastcmdp reads {FORMAT}")
 
     def rewrite_manifest(self, fresh: Mapping[str, Any], old: Mapping[str, Any]) -> None:
         """The manifest of an extended sweep, or of one that goes on with another version; the old one is kept in it."""
-        earlier = [*old.get("earlier", ()), {key: old[key] for key in old if key not in ("earlier", "format")}]
+        earlier = [
+            *old.get("earlier", ()),
+            {key: old[key] for key in old if key not in ("earlier", "format")},
+        ]
         files = dict(old.get("files", {})) | dict(fresh.get("files", {}))
-        body = dict(fresh) | {"created": old.get("created"), "files": files, "earlier": earlier, "format": FORMAT}
+        body = dict(fresh) | {
+            "created": old.get("created"),
+            "files": files,
+            "earlier": earlier,
+            "format": FORMAT,
+        }
         write_durably(self.path / "manifest.json", _json(body))
 
     def manifest(self) -> dict[str, Any]:
@@ -329,7 +343,8 @@ class Store:
         self.scan()
         wanted = None if columns is None else list(dict.fromkeys([*columns, "task", "point"]))
         words = [name for name in WORDS if wanted is None or name in wanted]
-        tables, seen = [], set()
+        tables: list[Any] = []
+        seen: set[bytes] = set()
         for name in sorted(self.parts):
             table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
             twice = self.parts[name] & seen
@@ -393,7 +408,9 @@ class Store:
         try:
             handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written ({error.strerror}). {_remedy(error)}") from error
+            raise StoreError(
+                f"{self.path}: cannot be written ({error.strerror}). {_remedy(error)}"
+            ) from error
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -403,7 +420,12 @@ class Store:
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Announce this session, and clean up after those that died."""
-        body = dict(about) | {"host": platform.node(), "boot": _boot(), "process": os.getpid(), "start": _start()}
+        body = dict(about) | {
+            "host": platform.node(),
+            "boot": _boot(),
+            "process": os.getpid(),
+            "start": _start(),
+        }
         write_durably(self.path / "sessions" / f"{self.session}.json", _json(body))
         with self.lock():
             self._clean()
@@ -467,8 +489,8 @@ class Store:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
             raise StoreError(
-                f"{path} could not be written ({error.strerror or error}). {_remedy(error)}, then give the same command "
-                "again"
+                f"{path} could not be written ({error.strerror or error}). {_remedy(error)}, then give the same "
+                "command again"
             ) from error
         return path
 
@@ -478,7 +500,9 @@ class Store:
 
     def running(self) -> list[str]:
         """Sessions under way."""
-        return [path.stem for path in sorted((self.path / "sessions").glob("*.json")) if self.alive(path.stem)]
+        return [
+            path.stem for path in sorted((self.path / "sessions").glob("*.json")) if self.alive(path.stem)
+        ]
 
     def _clean(self) -> None:
         """Remove what dead sessions left: claims, and files under temporary names older than a minute."""

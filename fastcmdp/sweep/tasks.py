@@ -113,7 +113,9 @@ class Plan:
     def __post_init__(self) -> None:
         counts = np.array([made.replicates for made in self.configurations], np.int64)
         self.of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self.replicate = np.concatenate([np.arange(n, dtype=np.int32) for n in counts] or [np.zeros(0, np.int32)])
+        self.replicate = np.concatenate(
+            [np.arange(n, dtype=np.int32) for n in counts] or [np.zeros(0, np.int32)]
+        )
         self.seed = np.empty(len(self.of), np.int64)
         self.name = np.empty(len(self.of), "S32")
         position = 0
@@ -275,7 +277,7 @@ def configuration(
         algorithm=settings.name,
         version=settings.version,
         label=label,
-        settings=content["settings"],  # type: ignore[arg-type]
+        settings=content["settings"],
         epsilon=epsilon,
         budget=budget,
         capped=capped,

@@ -145,10 +145,12 @@ def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
     own = identity()
     if own != batch.identity:
         differing = [key for key in own if own[key] != batch.identity.get(key)]
-        said = ", ".join(f"{key} {own[key]} here, {batch.identity.get(key)} at the coordinator" for key in differing)
+        said = ", ".join(
+            f"{key} {own[key]} here, {batch.identity.get(key)} at the coordinator" for key in differing
+        )
         raise Refused(
-            f"the worker on {platform.node()} has another fastcmdp ({said}): results would mix. Install the same version "
-            "everywhere"
+            f"the worker on {platform.node()} has another fastcmdp ({said}): results would mix. Install the "
+            "same version everywhere"
         )
     outcome = Outcome([], [], [])
     with _one_thread():
@@ -245,8 +247,8 @@ def changed(model: Model, where: str = "") -> str:
     """What to say of a model that is not the one that was planned."""
     if model.is_file:
         return (
-            f"{model.spec} has changed since the sweep began{' or differs ' + where if where else ''}: its results would "
-            "mix. Put the old file back, or begin another sweep in another folder"
+            f"{model.spec} has changed since the sweep began{' or differs ' + where if where else ''}: its results "
+            "would mix. Put the old file back, or begin another sweep in another folder"
         )
     return (
         f"{model.label} builds another model {where} than where the sweep was planned: results would mix. Use the same "
@@ -257,7 +259,8 @@ def changed(model: Model, where: str = "") -> str:
 def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: list[float]) -> Values:
     problem = _CACHE.get(group)
     made = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
-    settings = algorithm_by_name(group.algorithm)(**made)
+    of: Any = algorithm_by_name(group.algorithm)
+    settings: Algorithm = of(**made)
     return run_all(problem, settings, group.seeds, group.points, threads, stop, clock)
 
 
@@ -352,7 +355,9 @@ def mixtures(
     return mixture, duals
 
 
-def _advance(run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: list[float]) -> None:
+def _advance(
+    run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: list[float]
+) -> None:
     """Move every replicate to outer step ``target``, in pieces short enough to be stopped between."""
     began = time.perf_counter()
 
@@ -366,18 +371,17 @@ def _advance(run: Run, target: int, works: list[Any], stop: threading.Event | No
             took = time.perf_counter() - start
             piece = max(1, int(piece * min(4.0, _PIECE / max(took, 1e-9))))
 
+    def move_all(share: range, work: Any) -> None:
+        for r in share:
+            move(r, work)
+
     n_runs = len(run.state.outer)
     if len(works) == 1:
-        for r in range(n_runs):
-            move(r, works[0])
+        move_all(range(n_runs), works[0])
     else:
         with ThreadPoolExecutor(len(works)) as pool:
             shares = [range(i, n_runs, len(works)) for i in range(len(works))]
-            jobs = [
-                pool.submit(lambda share, work: [move(r, work) for r in share], share, work)
-                for share, work in zip(shares, works, strict=True)
-            ]
+            jobs = [pool.submit(move_all, share, work) for share, work in zip(shares, works, strict=True)]
             for job in jobs:
                 job.result()
     clock[0] += time.perf_counter() - began
-
