@@ -36,9 +36,12 @@ RANK = {
             ["exact", "policies", "tables", "envs", "io"],
             ["problem"],
             ["algorithms"],
-            ["results", "theory"],
+            ["results", "theory", "tuned"],
             ["solve"],
             ["plots"],
+            ["compare"],
+            ["tune"],
+            ["sweep"],
             ["cli"],
         ]
     )

@@ -223,8 +223,12 @@ def _bar() -> Iterator[Callable[[Progress], object]]:
 
     console = Console(stderr=True)
     bar = Bar(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console, transient=True
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        console=console,
+        transient=True,
+    )
     with bar:
         task = bar.add_task("planning", total=None, told="")
 

@@ -384,6 +384,7 @@ class _Session:
         self.new, self.transitions, self.failed = 0, 0.0, 0
         self.retried: set[bytes] = set()
         self.stopped = False
+        self.seen = set(store.parts)
         self.note = "; ".join(
             f"part {name} was damaged: set aside, computed again" for name in store.set_aside
         )
@@ -437,10 +438,12 @@ class _Session:
 
     def _see_others(self) -> None:
         """Notice what other sessions have written."""
-        fresh = self.store.scan()
-        for name in fresh:
-            if (i := self.number.get(name)) is not None:
-                self.is_done[i] = True
+        self.store.scan()
+        for part in self.store.parts.keys() - self.seen:
+            self.seen.add(part)
+            for name in self.store.parts[part]:
+                if (i := self.number.get(name)) is not None:
+                    self.is_done[i] = True
         self.waiting = self.waiting[~self.is_done[self.waiting]]
 
     def _hand_out(self, chosen: Engine) -> Iterator[tuple[Any, _Handed]]:
@@ -548,7 +551,7 @@ class _Session:
                 "seconds": sum(outcome.seconds), "kernels": sum(outcome.kernels), "preparation": outcome.other,
                 "observed": observed,
             }  # fmt: skip
-            self.store.write_part(pa.concat_tables(tables), meta)
+            self.new += len(self.store.write_part(pa.concat_tables(tables), meta))
             self.cost.learn(observed)
         if failures:
             self.store.write_failures(failures)
@@ -557,7 +560,6 @@ class _Session:
         for part, values in zip(groups, outcome.groups, strict=True):
             if isinstance(values, Values):
                 self.is_done[part] = True
-                self.new += part.size
 
     def _died(self, handed: _Handed) -> None:
         """Try the batch again; if its worker dies each time, in halves, down to the one task that does it."""

@@ -10,16 +10,21 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import fastcmdp
-from fastcmdp.sweep.analysis import Analysis, Exponent, analyse, as_records
+from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse, as_records
 from fastcmdp.sweep.coordinator import Status, status_of
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.store import Store, StoreError, write_durably
 
+HEADS = {
+    "exponents": [field.name for field in fields(Exponent)],
+    "samples": [field.name for field in fields(Reached)],
+    "curves": ["algorithm", "model", "epsilon", "budget", "capped", "replicates", "samples", "error", "low", "high"],
+}
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 
 
@@ -110,7 +115,7 @@ def report(
         "curves": _curves(found),
     }
     for name, rows in tables.items():
-        write_durably(target / f"{name}.csv", _csv(rows))
+        write_durably(target / f"{name}.csv", _csv(rows, HEADS[name]))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
     page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
     write_durably(target / "report.html", page.encode())
@@ -145,12 +150,11 @@ def _curves(found: Analysis) -> list[dict[str, Any]]:
     return rows
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
+def _csv(rows: Sequence[dict[str, Any]], head: Sequence[str]) -> bytes:
     sink = io.StringIO(newline="")
-    if rows:
-        writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    writer = csv.DictWriter(sink, head, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return sink.getvalue().encode()
 
 
@@ -282,11 +286,11 @@ pre { background: #f6f6f6; padding: 0.8rem 1rem; overflow-x: auto; font-size: 12
 
 <h2>Exponents</h2>
 <p>Samples of one run needed for an error of at most &epsilon; are fitted by
-a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the mixture so
-far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all samples of a
-run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over models and
-replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets beyond it, targets
-that were not reached, and those that the first policy meets, are not in the fit.</p>
+a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the
+mixture so far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all
+samples of a run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over
+models and replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets
+beyond it, targets that were not reached, and those that the first policy meets, are not in the fit.</p>
 {{EXPONENTS}}
 {{EXPONENT_PLOT}}
 

@@ -302,21 +302,22 @@ class Store:
         """Names of all tasks seen in parts."""
         return set().union(*self.parts.values()) if self.parts else set()
 
-    def write_part(self, table: pa.Table, meta: Mapping[str, Any]) -> str | None:
-        """Write a batch, without the tasks that another session has written meanwhile; None if none is left."""
+    def write_part(self, table: pa.Table, meta: Mapping[str, Any]) -> set[bytes]:
+        """Write a batch without the tasks that another session has written meanwhile; the names of those written."""
         with self.lock():
             self.scan()
-            names = pc.unique(table["task"]).to_pylist()
-            there = [name for name in names if any(name.encode() in tasks for tasks in self.parts.values())]
+            names = {name.encode() for name in pc.unique(table["task"]).to_pylist()}
+            there = {name for name in names if any(name in tasks for tasks in self.parts.values())}
             if there:
-                table = table.filter(pc.invert(pc.is_in(table["task"], pa.array(there, pa.string()))))
-            if table.num_rows == 0:
-                return None
-            data = _parquet(table.replace_schema_metadata({"fastcmdp": json.dumps(plain(dict(meta)))}))
-            name = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
-            write_durably(self.path / "parts" / name, data)
-            self.parts[name] = {n.encode() for n in names if n not in set(there)}
-        return name
+                known = pa.array([name.decode() for name in there], pa.string())
+                table = table.filter(pc.invert(pc.is_in(table["task"], known)))
+            fresh = names - there
+            if fresh:
+                data = _parquet(table.replace_schema_metadata({"fastcmdp": json.dumps(plain(dict(meta)))}))
+                name = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+                write_durably(self.path / "parts" / name, data)
+                self.parts[name] = fresh
+        return fresh
 
     def metadata(self) -> list[dict[str, Any]]:
         """What stands beside the rows of each part: session, host, seconds."""
