@@ -248,11 +248,16 @@ def plan(n_models: int, replicates: int) -> None:
     epsilons = [float(e) for e in np.geomspace(3, 0.3, 10)]
     spec = Sweep(models, ["pd-anpg"], epsilon=epsilons, replicates=replicates)
     clock: dict[str, float] = {}
+    used: dict[str, float] = {}
+    skipped = [time.process_time()]
 
     def timed(what: str, began: float) -> None:
         clock[what] = time.monotonic() - began
+        used[what] = time.process_time() - sum(used.values()) - skipped[0]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"{what}: {clock[what]:.1f} s, peak {peak:.2f} GiB so far", flush=True)
+        print(
+            f"{what}: {clock[what]:.1f} s ({used[what]:.1f} of a processor), peak {peak:.2f} GiB", flush=True
+        )
 
     with tempfile.TemporaryDirectory() as name:
         store = Store(Path(name) / "out")
@@ -278,6 +283,7 @@ def plan(n_models: int, replicates: int) -> None:
                 store.write_part(pa.concat_tables(tables), {"observed": []})
                 tables = []
         print(f"(made-up results stored in {time.monotonic() - began:.0f} s, not counted)")
+        skipped[0] = time.process_time() - sum(used.values())
         parts = list((store.path / "parts").iterdir())
         size = sum(path.stat().st_size for path in parts) / 2**20
         print(f"{len(parts)} parts, {size:.0f} MiB")
@@ -296,13 +302,11 @@ def plan(n_models: int, replicates: int) -> None:
         told = report(store.path)
         timed("reported", began)
         print(told.text())
-        total = clock_total(clock)
-        print(f"planned, resumed and reported: {total:.1f} s")
-
-
-def clock_total(clock: dict[str, float]) -> float:
-    """Seconds of all steps but `status`."""
-    return sum(seconds for what, seconds in clock.items() if not what.startswith("status"))
+        total, processor = (
+            sum(seconds for what, seconds in taken.items() if not what.startswith("status"))
+            for taken in (clock, used)
+        )
+        print(f"planned, resumed and reported: {total:.1f} s ({processor:.1f} of a processor)")
 
 
 def runs(n: int, engine: str) -> None:

@@ -31,7 +31,9 @@ from fastcmdp.sweep.worker import trace_points
 
 def small(**changes):
     """Twelve runs of a few milliseconds."""
-    models = changes.pop("models", [Models(generator="garnet", settings={"n_states": 5, "gamma": 0.8, "seed": [0, 1]})])
+    models = changes.pop(
+        "models", [Models(generator="garnet", settings={"n_states": 5, "gamma": 0.8, "seed": [0, 1]})]
+    )
     base = {"samples": [1e4, 1e5], "replicates": 3, "points": 6}
     return Sweep(models, changes.pop("algorithms", ["pd-anpg"]), **(base | changes))
 
@@ -194,7 +196,9 @@ def test_other_programs_read_the_folder(whole):
     assert set(frame.columns) == set(ours.column_names)
     other = polars.read_parquet(parts / "*.parquet")
     assert other.height == len(ours)
-    (row,) = duckdb.sql(f"select count(*), count(distinct task), sum(samples) from '{parts}/*.parquet'").fetchall()
+    (row,) = duckdb.sql(
+        f"select count(*), count(distinct task), sum(samples) from '{parts}/*.parquet'"
+    ).fetchall()
     assert row == (len(ours), 12, sum(ours["samples"].to_pylist()))
     assert other["samples"].sum() == frame.samples.sum() == row[2]
 
@@ -554,7 +558,9 @@ def test_the_page_in_a_browser(tmp_path):
         browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom",
         "--window-size=1300,900", f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "probe.html").as_uri(),
     ]  # fmt: skip
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"HOME": str(tmp_path)})
+    dom = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"HOME": str(tmp_path)}
+    )
     (title,) = [line for line in dom.stdout.splitlines() if "<title>PROBED" in line] or [dom.stdout[:500]]
     import html
 

