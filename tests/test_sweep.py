@@ -535,7 +535,8 @@ Promise.all(images.map(image => image.decode())).then(() => {
   document.title = "PROBED " + JSON.stringify({
     before, up, down, sorted: head.parentElement.getAttribute("aria-sort"),
     widths: images.map(image => image.naturalWidth), shown: images.map(image => image.getBoundingClientRect().height),
-    outside: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
+    outside: performance.getEntriesByType("resource").map(entry => entry.name)
+      .filter(name => !name.startsWith("data:")),
     overflow: document.documentElement.scrollWidth > window.innerWidth,
     tables: document.querySelectorAll("table").length, pre: document.querySelector("pre").textContent.length,
   });
