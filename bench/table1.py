@@ -35,12 +35,12 @@ SCALED_AT = 0.4
 
 
 LEGEND = """
-*Measured p*: samples after which the error stays at or below epsilon, in a run whose schedule is for that epsilon, fitted by
-epsilon^-p with an intercept for each model. *Of ends*: all samples of a run against the error at its end, which says how
-the schedule does whether or not it attains its epsilon. *Reached*: pairs of model and epsilon in the fit, of all. *Capped*:
-configurations whose schedule takes more than the cap and was cut to it; still smaller epsilon were left out. *Scale*:
-factor on the default constant before the outer steps. Intervals: bootstrap over models and replicates. The error is the
-larger of gap and violation of the mixture, means over seeds.
+*Measured p*: samples after which the error stays at or below epsilon, in a run whose schedule is for that epsilon,
+fitted by epsilon^-p with an intercept for each model. *Of ends*: all samples of a run against the error at its end,
+which says how the schedule does whether or not it attains its epsilon. *Reached*: pairs of model and epsilon in the
+fit, of all. *Capped*: configurations whose schedule takes more than the cap and was cut to it; still smaller epsilon
+were left out. *Scale*: factor on the default constant before the outer steps. Intervals: bootstrap over models and
+replicates. The error is the larger of gap and violation of the mixture, means over seeds.
 """
 
 
@@ -122,7 +122,8 @@ def page(made: Report, found: dict[str, float], spec: Sweep, minutes: float) -> 
         "# Table 1, measured",
         "",
         f"`python bench/table1.py`: {made.status.done:,} runs, {len(spec.expand())} models, {spec.replicates} seeds, "
-        f"epsilon from {max(spec.epsilon):g} to {min(spec.epsilon):g} in kernel units, at most {spec.cap:.0e} transitions a run; "
+        f"epsilon from {max(spec.epsilon):g} to {min(spec.epsilon):g} in kernel units, at most {spec.cap:.0e} "
+        "transitions a run; "
         f"{minutes:.0f} minutes on two cores.",
         "",
         "![Samples needed against 1/epsilon](table1.png)",
