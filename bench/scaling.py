@@ -72,9 +72,9 @@ def whole_over_sampler(rounds: int) -> None:
 
 
 @njit
-def collect_many(data, tables, prob, pair, scores, times):
+def collect_many(data, theta, tables, prob, pair, scores, times):
     for _ in range(times):
-        forget_scores(scores, collect_scores(data, tables, prob, pair, 100, scores))
+        forget_scores(scores, collect_scores(data, theta, tables, prob, pair, 100, scores))
 
 
 @njit
@@ -98,10 +98,13 @@ def log_linear_parts(rounds: int) -> None:
     parts = {
         "sampler": (sample_many, (tables, actions, run.state.rng[0], 50, work)),
         "rows": (refresh_many, (data, run.state.theta[0], tables, actions, work.space, 50)),
-        "scores": (collect_many, (data, tables, actions.prob, work.pair, work.scores, 50)),
+        "scores": (
+            collect_many,
+            (data, run.state.theta[0], tables, actions.prob, work.pair, work.scores, 50),
+        ),
         "ASGD": (
             asgd_many,
-            (run.momentum, work.weights, work.scores, work.target, work.inner, work.omega, 50),
+            (run.solver, work.weights, work.scores, work.target, work.inner, work.omega, 50),
         ),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}

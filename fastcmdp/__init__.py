@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp import embed, envs
+from fastcmdp.algorithms import (
+    ALGORITHMS,
+    CNPGPDA,
+    CRPO,
+    NPGPD,
+    PDANPG,
+    PMDPD,
+    CRPOSoftmax,
+    NPGPDSoftmax,
+)
 from fastcmdp.cmdp import CMDP
+from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
-from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.policies import LogLinear, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
+from fastcmdp.tune import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",
     "CMDP",
+    "CNPGPDA",
+    "CRPO",
+    "NPGPD",
     "PDANPG",
+    "PMDPD",
+    "CRPOSoftmax",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "NPGPDSoftmax",
+    "ReluSoftmax",
     "Result",
     "SettingError",
     "TabularSoftmax",
+    "compare",
+    "embed",
     "envs",
     "evaluate",
     "load",
@@ -33,4 +53,5 @@ __all__ = [
     "resume",
     "save",
     "solve",
+    "tune",
 ]

@@ -85,7 +85,7 @@ def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Cons
 
 
 def constants_for(of: Variant, constants: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
-    """Those of a variant: its own table, else its algorithm's, without what its settings fix; None if neither is there."""
+    """Those of a variant: its own table, else its algorithm's, less what its settings fix; None without either."""
     table = constants.get(of.label, constants.get(of.algorithm.name))
     return None if table is None else {k: v for k, v in table.items() if k not in of.settings}
 

@@ -219,16 +219,16 @@ def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
     return everywhere
 
 
-def collect_scores(policy, tables, prob, pair, n_pairs, scores):
+def collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
     """Write the scores of pairs 0..n_pairs-1 (choices) and return the number of slots."""
     raise NotImplementedError
 
 
 @overload(collect_scores)
-def _collect_scores(policy, tables, prob, pair, n_pairs, scores):
+def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
     if _is(policy, Tabular):
 
-        def tabular(policy, tables, prob, pair, n_pairs, scores):
+        def tabular(policy, theta, tables, prob, pair, n_pairs, scores):
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -254,7 +254,7 @@ def _collect_scores(policy, tables, prob, pair, n_pairs, scores):
         return tabular
     if _is(policy, SparseFeatures):
 
-        def sparse(policy, tables, prob, pair, n_pairs, scores):
+        def sparse(policy, theta, tables, prob, pair, n_pairs, scores):
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -287,7 +287,7 @@ def _collect_scores(policy, tables, prob, pair, n_pairs, scores):
         return sparse
     if _is(policy, DenseFeatures):
 
-        def dense(policy, tables, prob, pair, n_pairs, scores):
+        def dense(policy, theta, tables, prob, pair, n_pairs, scores):
             phi = policy.phi
             d = phi.shape[1]
             for h in range(n_pairs):

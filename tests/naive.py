@@ -8,6 +8,7 @@ states and choices themselves; features ``phi`` are C lists of d numbers, the un
 from __future__ import annotations
 
 import math
+import statistics
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -131,6 +132,43 @@ def to_unit(word: int) -> float:
 
 def geometric_horizon(word: int, gamma: float) -> int:
     return int(math.log(1.0 - to_unit(word)) * (1.0 / math.log(gamma)))
+
+
+# Draws, one word each.
+
+
+def uniform(stream: np.random.SFC64) -> float:
+    return to_unit(next_word(stream))
+
+
+def normal_quantile(p: float) -> float:
+    return statistics.NormalDist().inv_cdf(p)
+
+
+def normal(stream: np.random.SFC64) -> float:
+    return normal_quantile(((next_word(stream) >> 12) + 0.5) / 2**52)
+
+
+def exponential(stream: np.random.SFC64) -> float:
+    return -math.log(1.0 - uniform(stream))
+
+
+def geometric(stream: np.random.SFC64, gamma: float) -> int:
+    return geometric_horizon(next_word(stream), gamma)
+
+
+def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
+    """The first i at which the running sum passes U times the whole; the last possible one if rounding hides it."""
+    total = 0.0
+    for w in weights:
+        total += w
+    left = uniform(stream) * total
+    possible = [i for i, w in enumerate(weights) if w > 0.0]
+    for i in possible:
+        left -= weights[i]
+        if left < 0.0:
+            return i
+    return possible[-1] if possible else -1
 
 
 # Alias rows.
@@ -280,6 +318,66 @@ def rollouts(
             lane[1] -= 1
 
 
+def first_state(model: Model, stream: np.random.SFC64) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_start(model), high, model.exact)
+    return state
+
+
+def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    return state
+
+
+def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    return choice
+
+
+def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_start(model), high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_branches(model)[q], high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def halves(word: int, exact: bool) -> tuple[int, int]:
+    """A word that draws once: its high half, or all of it."""
+    return (word, 0) if exact else divmod(word, 2**32)
+
+
+class Episodes:
+    """One environment whose actions come from outside; its model draws exactly."""
+
+    def __init__(self, model: Model, seed: np.random.SeedSequence, time_limit: int | None) -> None:
+        self.model, self.time_limit = model, time_limit
+        self.stream = np.random.SFC64(seed)
+        self.start, self.branches = build_start(model), build_branches(model)
+
+    def begin(self) -> int:
+        """The start state, after the horizon."""
+        if self.time_limit is None:
+            self.left = 1 + geometric_horizon(next_word(self.stream), self.model.gamma)
+        else:
+            self.left = self.time_limit
+        state: int = draw_label(self.start, next_word(self.stream), exact=True)
+        return state
+
+    def step(self, q: int) -> tuple[int, bool]:
+        """The state after choice q, and whether the episode has ended."""
+        self.left -= 1
+        return draw_label(self.branches[q], next_word(self.stream), exact=True), self.left == 0
+
+
 # Policies.
 
 
@@ -384,9 +482,35 @@ def iterate(momentum: Any, u: Any, w: Any) -> Any:
     return u + (1 - p) * w
 
 
+def projected_sgd(solver: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+    """NPG-PD's inner loop as it is written: a step, a projection, and the average with its weights."""
+    d = len(scores[0])
+    x, average = [0.0] * d, [0.0] * d
+    for h, g in enumerate(scores):
+        e = sum(g[j] * x[j] for j in range(d)) - target[h]
+        x = [x[j] - solver.step[h] * e * g[j] for j in range(d)]
+        norm = math.sqrt(sum(y * y for y in x))
+        if norm > solver.radius:
+            x = [y * solver.radius / norm for y in x]
+        average = [a + solver.weight[h] * y for a, y in zip(average, x, strict=True)]
+    return average
+
+
+def run_inner(
+    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None
+) -> list[float]:
+    if hasattr(solver, "radius"):
+        return projected_sgd(solver, scores, target)
+    return asgd_dense(solver, scores, target, n_skipped)
+
+
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
+
+
+def dual_step(dual: list[float], zeta: float, estimate: list[float], dual_max: float) -> list[float]:
+    return [min(max(x - zeta * j, 0.0), dual_max) for x, j in zip(dual, estimate, strict=True)]
 
 
 # The outer loop.
@@ -437,6 +561,7 @@ class State:
         self.recent = [0.0] * (2 + m)
         self.average = [0.0] * (2 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
 def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
@@ -448,9 +573,9 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
 
 
 def advance(
-    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
+    model: Model, phi: list[list[float]], solver: Any, steps: Any, state: State, n_steps: int
 ) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
+    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
@@ -459,7 +584,7 @@ def advance(
         scores = collect_scores(model, phi, prob, batch.pair)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
+        omega = run_inner(solver, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
@@ -485,4 +610,342 @@ def advance(
             if steps.adaptive_eta:
                 eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+        state.outer += 1
+
+
+def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+    """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
+    n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
+    for _ in range(n_steps):
+        prob = refresh_all(model, identity(n_choices), state.theta)
+        jobs: list[tuple[int | None, int | None]] = [(q, None) for q in range(n_choices)] * n_rollouts
+        found = rollouts(model, prob, state.rng, sorted(jobs))
+        state.samples += sum(found.horizon)
+        drawn = [found.total[q * n_rollouts : (q + 1) * n_rollouts] for q in range(n_choices)]
+        estimate = [[sum(row[k] for row in rows) / n_rollouts for k in range(1 + m)] for rows in drawn]
+        at_start = [model.start[owner(model, q)] * prob[q] for q in range(n_choices)]
+        j = [sum(p * row[k] for p, row in zip(at_start, estimate, strict=True)) for k in range(1 + m)]
+        variances = []
+        for k in range(1 + m):
+            state.centre[k] += (j[k] - state.centre[k]) * max(0.05, 1 / (state.outer + 1))
+            square = 0.0
+            for p, rows in zip(at_start, drawn, strict=True):
+                square += p * sum((row[k] - state.centre[k]) ** 2 for row in rows) / n_rollouts
+            variances.append(update_level(state, 1 + k, square, 0))
+        weights = [1.0, *state.dual]
+        lagrangian = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in estimate]
+        advantage = []
+        for s in range(n_states(model)):
+            value = sum(prob[q] * lagrangian[q] for q in choices(model, s))
+            advantage += [lagrangian[q] - value for q in choices(model, s)]
+        norm = sum(p * a * a for p, a in zip(prob, advantage, strict=True)) / n_states(model)
+        if not math.isfinite(norm):
+            state.failed = state.outer
+            return
+        level = update_level(state, 0, norm, 0)
+        state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
+        for i in range(m):
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                noise = variances[1 + i]
+                scale = variances[0] if variances[0] > 0 else noise
+                zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+        if steps.adaptive_eta:
+            step = steps.eta_scale / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+        else:
+            step = steps.eta_scale / (1 - model.gamma)
+        theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
+        if not all(map(math.isfinite, theta)):
+            state.failed = state.outer
+            return
+        state.theta = theta
+        state.outer += 1
+
+
+# PMD-PD.
+
+
+def truncated(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    starts: list[int | None],
+    repeats: int,
+    signal: list[list[float]],
+    n_pairs: int,
+) -> list[list[float]]:
+    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    jobs = [g for g in range(len(starts)) for _ in range(repeats)]
+    out = [[0.0] * len(signal[0]) for _ in starts]
+    for first in range(0, len(jobs), len(rng)):
+        group = jobs[first : first + len(rng)]
+        at, sums = [], []
+        for g, stream in zip(group, rng, strict=False):
+            q = starts[g]
+            if q is None:
+                high, low = bits(next_word(stream), stream, model.exact)
+                q = draw_label(action_rows[draw_label(start, high, model.exact)], low, model.exact)
+            at.append(q)
+            sums.append(list(signal[q]))
+        for j in range(1, n_pairs):
+            for i, stream in enumerate(rng):
+                word = next_word(stream)
+                if i < len(group):
+                    high, low = bits(word, stream, model.exact)
+                    s = draw_label(branch_rows[at[i]], high, model.exact)
+                    at[i] = draw_label(action_rows[s], low, model.exact)
+                    for k, f in enumerate(signal[at[i]]):
+                        sums[i][k] += model.gamma**j * f
+        for g, one in zip(group, sums, strict=True):
+            out[g] = [x + y for x, y in zip(out[g], one, strict=True)]
+    return out
+
+
+class MirrorState:
+    """A replicate of PMD-PD: logarithms of pi_k, multipliers, the last estimate of J."""
+
+    def __init__(self, model: Model, m: int, rng: list[np.random.SFC64]) -> None:
+        self.log_pi = [-math.log(len(choices(model, owner(model, q)))) for q in range(len(model.signals))]
+        self.dual: list[float] = [0.0] * m
+        self.estimate: list[float] | None = None
+        self.rng = rng
+
+
+def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
+    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    n = len(model.signals)
+
+    def softmax(z: list[float]) -> list[float]:
+        out = [0.0] * n
+        for s in range(n_states(model)):
+            top = max(z[q] for q in choices(model, s))
+            total = math.log(sum(math.exp(z[q] - top) for q in choices(model, s)))
+            for q in choices(model, s):
+                out[q] = z[q] - top - total
+        return out
+
+    def values() -> list[float]:
+        prob = [math.exp(x) for x in state.log_pi]
+        sums = truncated(model, prob, state.rng, [None], steps.n_starts, model.signals, steps.n_pairs)
+        return [x / steps.n_starts for x in sums[0]]
+
+    eta = list(steps.dual_step)
+    for _ in range(n_steps):
+        if state.estimate is None:
+            state.estimate = values()
+            state.dual = [max(0.0, e * j) for e, j in zip(eta, state.estimate[1:], strict=True)]
+        modified = [x - e * j for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)]
+        anchor = list(state.log_pi)
+        for _ in range(steps.n_sweeps):
+            prob = [math.exp(x) for x in state.log_pi]
+            reward = [f[0] + sum(x * c for x, c in zip(modified, f[1:], strict=True)) for f in model.signals]
+            kl = [
+                sum(prob[q] * (state.log_pi[q] - anchor[q]) for q in choices(model, s))
+                for s in range(n_states(model))
+            ]
+            signal = [[reward[q] - steps.alpha * kl[owner(model, q)]] for q in range(n)]
+            sums = truncated(model, prob, state.rng, list(range(n)), steps.n_rollouts, signal, steps.n_pairs)
+            value = [
+                sums[q][0] / steps.n_rollouts + steps.alpha * (kl[owner(model, q)] + anchor[q])
+                for q in range(n)
+            ]
+            state.log_pi = softmax(
+                [
+                    (1 - steps.share) * z + steps.share * x / steps.alpha
+                    for z, x in zip(state.log_pi, value, strict=True)
+                ]
+            )
+        state.estimate = values()
+        state.dual = [
+            max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
+        ]
+
+
+# CRPO: chains with restarts, critics by temporal differences, the outer loop.
+
+
+class Linear:
+    """A critic, and the logits, of features phi."""
+
+    def __init__(self, phi: list[list[float]]) -> None:
+        self.phi = phi
+
+    def value(self, w: list[float], q: int) -> float:
+        return logit(self.phi, w, q)
+
+    def gradient(self, w: list[float], q: int) -> list[float]:
+        return self.phi[q]
+
+
+class Relu:
+    """H^-1/2 sum_r b_r max(W_r . psi, 0), b = 1 for the first half of the units and -1 for the second."""
+
+    def __init__(self, psi: list[list[float]], width: int) -> None:
+        self.psi, self.width = psi, width
+
+    def unit(self, w: list[float], q: int, r: int) -> tuple[float, float]:
+        """Input of unit r, and its sign over the root of H."""
+        z = 0.0
+        for j, x in enumerate(self.psi[q]):
+            z += x * w[j * self.width + r]
+        return z, (1.0 if 2 * r < self.width else -1.0) / math.sqrt(self.width)
+
+    def value(self, w: list[float], q: int) -> float:
+        units = [self.unit(w, q, r) for r in range(self.width)]
+        return sum(b * z for z, b in units if z > 0)
+
+    def gradient(self, w: list[float], q: int) -> list[float]:
+        g = [0.0] * len(w)
+        for r in range(self.width):
+            z, b = self.unit(w, q, r)
+            for j, x in enumerate(self.psi[q]):
+                g[j * self.width + r] = b * x if z > 0 else 0.0
+        return g
+
+
+class Learned(NamedTuple):
+    critic: list[list[float]]
+    total: list[float]  # sums of the signals over the pairs moved from
+    pair: list[int]  # last pairs of segments that ended
+
+
+def run_td(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    chain: list[list[int]],
+    rule: Any,
+    net: Any,
+    critic: list[list[float]],
+    origin: list[float],
+    n_steps: int,
+) -> Learned:
+    """Chains [pair, transitions left] are moved on; what ``rule`` returns is the last or the mean iterate."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    w = [list(row) for row in critic]
+    d, lanes = len(origin), len(rng)
+    rounds = -(-n_steps // lanes)
+    mean = [[0.0] * d for _ in w]
+    total, pair = [0.0] * len(w), []
+    for k in range(rounds):
+        n = min(lanes, n_steps - k * lanes)
+        for i in range(n):
+            if chain[i][1] == 0:
+                left = geometric_horizon(next_word(rng[i]), model.gamma) + 1
+                high, low = bits(next_word(rng[i]), rng[i], model.exact)
+                s = draw_label(start, high, model.exact)
+                chain[i][:] = [draw_label(action_rows[s], low, model.exact), left]
+        after = []
+        for i in range(lanes):
+            word = next_word(rng[i])
+            if i < n:
+                high, low = bits(word, rng[i], model.exact)
+                s = draw_label(branch_rows[chain[i][0]], high, model.exact)
+                after.append(draw_label(action_rows[s], low, model.exact))
+        averaged = hasattr(rule, "radius")
+        rate = rule.rate if averaged else rule.rate * (1 + k * lanes / rule.delay) ** -rule.sigma
+        for i in range(n):
+            q = chain[i][0]
+            for f, signal in enumerate(model.signals[q]):
+                error = signal + model.gamma * net.value(w[f], after[i]) - net.value(w[f], q)
+                g = net.gradient(w[f], q)
+                w[f] = [w[f][j] + rate * error * g[j] for j in range(d)]
+                total[f] += signal
+        for i in range(n):
+            if chain[i][1] == 1:
+                pair.append(chain[i][0])
+            chain[i][:] = [after[i], chain[i][1] - 1]
+        if averaged:
+            for f in range(len(w)):
+                away = math.sqrt(sum((w[f][j] - origin[j]) ** 2 for j in range(d)))
+                if away > rule.radius:
+                    w[f] = [origin[j] + rule.radius / away * (w[f][j] - origin[j]) for j in range(d)]
+                mean[f] = [mean[f][j] + w[f][j] / rounds for j in range(d)]
+    return Learned(mean if hasattr(rule, "radius") else w, total, pair or [chain[0][0]])
+
+
+class CRPOState:
+    """One replicate of a run."""
+
+    def __init__(self, origin: list[float], m: int, rng: list[np.random.SFC64]) -> None:
+        self.theta = list(origin)
+        self.critic = [list(origin) for _ in range(1 + m)]
+        self.chain = [[0, 0] for _ in rng]
+        self.rng = rng
+        self.outer = self.samples = self.kept = 0
+        self.recent = [0.0] * (1 + m)
+        self.average = [0.0] * (1 + m)
+        self.sums = [0.0] * (1 + m)
+        self.signals: list[int] = []  # what each step was on: 0 the reward, 1 .. m a constraint
+
+
+def plug_in(model: Model, prob: list[float], net: Any, steps: Any, state: CRPOState) -> list[float]:
+    """Estimates of J from the critics, over the support of rho or over states drawn from it."""
+    weighted = [(s, p) for s, p in enumerate(model.start) if p > 0]
+    if steps.n_start_draws > 0:
+        drawn = []
+        for _ in range(steps.n_start_draws):
+            u = to_unit(next_word(state.rng[0]))
+            i = sum(float(x) <= u for x in steps.start_sum)
+            drawn.append((weighted[min(i, len(weighted) - 1)][0], 1 / steps.n_start_draws))
+        weighted = drawn
+    return [
+        sum(p * prob[q] * net.value(w, q) for s, p in weighted for q in choices(model, s))
+        for w in state.critic
+    ]
+
+
+def advantage_square(model: Model, prob: list[float], net: Any, w: list[float], pairs: list[int]) -> float:
+    """Mean over the pairs' states of the variance over actions of Q."""
+    total = 0.0
+    for pair in pairs:
+        mine = choices(model, owner(model, pair))
+        v = sum(prob[q] * net.value(w, q) for q in mine)
+        total += sum(prob[q] * (net.value(w, q) - v) ** 2 for q in mine)
+    return total / len(pairs)
+
+
+def crpo_advance(
+    model: Model, net: Any, steps: Any, state: CRPOState, origin: list[float], n_steps: int, most_pairs: int
+) -> None:
+    """Outer steps of CRPO with the measured step sizes of its `Steps`."""
+    m, root = len(state.critic) - 1, math.sqrt(steps.n_outer)
+    for _ in range(n_steps):
+        z = [net.value(state.theta, q) for q in range(len(model.signals))]
+        prob = refresh_all(model, identity(len(z)), z)
+        learned = run_td(
+            model, prob, state.rng, state.chain, steps.rule, net, state.critic, origin, steps.n_inner
+        )
+        state.samples += steps.n_inner
+        state.critic = learned.critic
+        value = plug_in(model, prob, net, steps, state)
+        square = [
+            advantage_square(model, prob, net, w, learned.pair[: min(most_pairs, steps.n_inner)])
+            for w in state.critic
+        ]
+        for f in range(1 + m):
+            state.average[f] += (square[f] - state.average[f]) / (state.outer + 1)
+            state.recent[f] += (square[f] - state.recent[f]) * max(0.05, 1 / (state.outer + 1))
+        level = [max(pair) for pair in zip(state.recent, state.average, strict=True)]
+        tol = [
+            steps.tol[i] * (math.sqrt(level[1 + i]) / root if steps.adaptive_tol else 1.0) for i in range(m)
+        ]
+        violated = [1 + i for i in range(m) if value[1 + i] < -tol[i]]
+        f = violated[0] if violated else 0
+        if len(violated) > 1:
+            f = violated[(next_word(state.rng[0]) >> 32) * len(violated) >> 32]
+        h = steps.step
+        if steps.adaptive_step:
+            n = max(level[f], square[f] / 9)
+            h = h / (root * math.sqrt(n)) if n > 0 else 0.0
+        if f == 0:
+            state.kept += 1
+            state.sums = [
+                s + t / steps.n_inner / (1 - model.gamma)
+                for s, t in zip(state.sums, learned.total, strict=True)
+            ]
+        state.signals.append(f)
+        state.theta = [t + h * w for t, w in zip(state.theta, state.critic[f], strict=True)]
         state.outer += 1

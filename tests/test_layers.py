@@ -32,9 +32,9 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "cmdp"],
+            ["npz", "cmdp", "bootstrap"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem"],
+            ["problem", "embed"],
             ["algorithms"],
             ["results", "theory", "tuned"],
             ["solve"],

@@ -12,6 +12,7 @@ from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
 from fastcmdp.cli.sweep import sweep
 from fastcmdp.cli.theory import theory
+from fastcmdp.cli.tune import tune
 from fastcmdp.cli.warmup import warmup
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, compare, inspect, convert, theory, warmup):
+for verb in (solve, compare, tune, inspect, convert, theory, warmup):
     app.command()(verb)
 app.add_typer(sweep, name="sweep")
 

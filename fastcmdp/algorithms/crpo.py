@@ -1,0 +1,250 @@
+"""CRPO: constraint-rectified policy optimisation, with function approximation (Xu, Liang, Lan 2021).
+
+No multipliers. With theta_0 the policy's initial parameters and N_0 empty, for t = 0..T-1, from K_in transitions,
+
+    W_f       = mean of the iterates of projected TD towards Q_f of pi_t, for f = r, c_1 .. c_m on the same transitions
+    J_i       = sum over s ~ rho, a ~ pi_t of Q_ci(s, a; W_ci)                       (no transitions of its own)
+    if all J_i >= -tol_i:   t joins N_0,   theta_{t+1} = theta_t + alpha / (1-gamma) W_r
+    else:                   theta_{t+1} = theta_t + alpha / (1-gamma) W_ci,   i uniform among the violated
+
+The output is pi_t, t uniform in N_0: the policy *before* the step. Where N_0 stays empty, a result says so
+(``Result.empty``) and takes the evaluated policy that met the limits best.
+
+What is certain: the switch, N_0, the actor's step. Recalled: the TD of the neural version (projection onto a ball
+around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/chains.py``); sixteen of them
+for one critic; the critic starts from the last one; J_i is the whole sum over rho where the support of rho has up to
+1,024 states, else over that many states drawn from it, where the original averages over pairs; and the measured rates.
+
+Learning rates. alpha and tol of the theorem are of the order T^(-1/2) with constants for the worst case. Left out, they
+keep that order and take the constants from the critic: with N_f the level of E_nu[(Q_f - V_f)^2],
+
+    alpha / (1-gamma) = c_alpha sqrt(2 log A / (T N_f)),    tol_i = c_tol sqrt(2 log A N_ci / T) / (1-gamma).
+
+The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
+second. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and
+violation over N_0 are at most tol, if critics are exact (derived; ``docs/algorithms.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.algorithms.base import Algorithm, Run, is_finite, per_constraint, relative_target, require
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.kernels import crpo
+from fastcmdp.kernels.streams import LANES
+from fastcmdp.kernels.td import Averaged, Decaying
+from fastcmdp.problem import Problem, streams
+
+MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
+MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as many states drawn from it
+
+
+@dataclass(frozen=True)
+class CRPO(Algorithm):
+    """Settings of CRPO with function approximation.
+
+    The critic has the features of the policy class. For ``ReluSoftmax`` this is the neural CRPO: actor and critics are
+    networks of one shape, and a step adds the critic's weights to the actor's. For ``LogLinear`` (and
+    ``TabularSoftmax``, one-hot features) it is a *log-linear stand-in*: Q = W . phi with the policy's features, so
+    that adding W is the natural gradient with a compatible critic. The stand-in is this project's, not the paper's.
+
+    Parameters
+    ----------
+    outer, inner : int
+        T outer steps of K_in transitions each; both at least 1.
+    alpha : float or None
+        The actor adds alpha / (1-gamma) W, in kernel units. None: measured along the run, see the module's text.
+    tol : float, sequence or None
+        By how much an estimate of J may miss its limit for a step on the reward: one number, or one a constraint, in
+        the user's units, at least 0. None: measured along the run.
+    c_alpha, c_tol : float
+        Factors on the measured alpha and tol.
+    rate : float or None
+        Step l of TD. None: c_step / (2 B), B the largest squared norm of a critic's gradient.
+    c_step : float
+        Factor on the default of ``rate``.
+    radius : float or None
+        Critics stay within this distance of W_0, kernel units. None: 2 sqrt(C / B) / (1-gamma), C the number of
+        choices, which no one-hot critic reaches.
+
+    Raises
+    ------
+    SettingError
+        A value out of range; when run, a policy class without a critic.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> result = fc.solve(fc.envs.river_swim(), fc.CRPO(outer=50, inner=500))
+    >>> result.finished, bool(result.empty[0])
+    (True, False)
+    """
+
+    outer: int = 1000
+    inner: int = 1000
+    alpha: float | None = None
+    tol: float | Sequence[float] | None = None
+    c_alpha: float = 1.0
+    c_tol: float = 0.3
+    rate: float | None = None
+    c_step: float = 1.0
+    radius: float | None = None
+
+    name: ClassVar[str] = "crpo"
+    constants: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "c_in": (5e-6, 5e-4),
+        "c_alpha": (0.2, 5.0),
+        "c_tol": (0.03, 3.0),
+        "c_step": (0.1, 1.6),
+    }
+
+    def __post_init__(self) -> None:
+        self.check({"outer": 1, "inner": 1}, ("c_alpha", "c_tol", "c_step"), ("alpha", "rate", "radius"))
+        check_tolerance(self.tol)
+
+    def outer_samples(self, cmdp: CMDP) -> float:
+        """Transitions of one outer step: K_in."""
+        return float(self.inner)
+
+    @classmethod
+    def for_epsilon(
+        cls, cmdp: CMDP, epsilon: float, *, c_T: float = 1.0, c_in: float = 5e-5, **settings: Any
+    ) -> Self:
+        """Settings for a target gap and violation ``epsilon``: T = c_T / e^2 and K_in = c_in C / e^4.
+
+        e = (1-gamma) epsilon, C the number of choices. The exponents are those of the neural CRPO (section 7 of the
+        notes on algorithms: eps^-6 in all), whose width is a parameter of the policy class here.
+
+        Parameters
+        ----------
+        cmdp : CMDP
+        epsilon : float
+            In kernel units: rewards in [0, 1], constraints in [-1, 1].
+        c_T, c_in : float
+            Tunable constants, > 0.
+        **settings
+            Settings of this class, which win.
+
+        Raises
+        ------
+        SettingError
+            A number out of range.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> cmdp = fc.envs.garnet(gamma=0.9)
+        >>> coarse, fine = (fc.CRPO.for_epsilon(cmdp, e) for e in (0.4, 0.2))
+        >>> fine.outer / coarse.outer, round(fine.inner / coarse.inner)
+        (4.0, 16)
+        """
+        steps = scheduled(cmdp, epsilon, c_T, c_in, 4.0)
+        return cls(**(steps | settings))
+
+    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
+        """Set up replicates that have not moved yet."""
+        bound = problem.policy.critic_bound
+        if bound is None:
+            raise SettingError(
+                f"{self.name} has no critic for this policy class: give TabularSoftmax(), LogLinear(features) or "
+                "ReluSoftmax(features)"
+            )
+        horizon = 1.0 / (1.0 - problem.cmdp.gamma)
+        radius = 2.0 * math.sqrt(problem.cmdp.n_choices / bound) * horizon
+        rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
+        return CRPORun(self, problem, seed, replicates, rule)
+
+
+def check_tolerance(tol: Any) -> None:
+    """Raise a SettingError unless tol is None, a number of at least 0, or several."""
+    holds = tol is None or (is_finite(tol) and bool((np.asarray(tol) >= 0).all()))
+    require(holds, "tol", tol, "a number of at least 0, or one a constraint,")
+
+
+def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float) -> dict[str, int]:
+    """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
+    e = relative_target(cmdp, epsilon)
+    for name, value in (("c_T", c_T), ("c_in", c_in)):
+        require(is_finite(value) and np.ndim(value) == 0 and value > 0, name, value, "a positive number")
+    steps = (c_T / e**2, c_in * cmdp.n_choices / e**power)
+    return {name: max(math.ceil(round(n, 6)), 1) for name, n in zip(("outer", "inner"), steps, strict=True)}
+
+
+class CRPORun(Run):
+    """Replicates of CRPO under way, with function approximation or tabular: ``rule`` says how critics learn."""
+
+    def __init__(
+        self, settings: Any, problem: Problem, seed: int, replicates: int, rule: Averaged | Decaying
+    ) -> None:
+        super().__init__(settings, problem)
+        cmdp, policy, m = problem.cmdp, problem.policy, problem.cmdp.n_constraints
+        horizon = 1.0 / (1.0 - cmdp.gamma)
+        unit = math.sqrt(2.0 * math.log(max(int(np.diff(cmdp.state_to_choice).max()), 2)))
+        tol = np.full(m, settings.c_tol * unit * horizon)
+        if settings.tol is not None:
+            tol = per_constraint(settings.tol, m, "tol") / cmdp.constraint_scale
+        support = np.flatnonzero(cmdp.start)
+        self.steps = crpo.Steps(
+            n_outer=settings.outer,
+            n_inner=settings.inner,
+            gamma=float(cmdp.gamma),
+            rule=rule,
+            step=float(settings.c_alpha * unit if settings.alpha is None else settings.alpha * horizon),
+            tol=tol,
+            adaptive_step=settings.alpha is None,
+            adaptive_tol=settings.tol is None,
+            origin=np.zeros(policy.n_parameters) if policy.initial is None else policy.initial,
+            start_state=support.astype(np.int64),
+            start_prob=np.array(cmdp.start[support], np.float64),
+            start_sum=np.cumsum(cmdp.start[support]),
+            n_start_draws=MOST_STARTS if len(support) > MOST_STARTS else 0,
+        )
+        self.state = crpo.RunState(
+            theta=self.initial_theta(replicates),
+            dual=np.full((replicates, m), np.nan),
+            rng=streams(seed, replicates),
+            outer=np.zeros(replicates, np.int64),
+            samples=np.zeros(replicates, np.int64),
+            failed=np.full(replicates, -1, np.int64),
+            kept=np.zeros(replicates, np.int64),
+            chain=np.zeros((replicates, 2, LANES), np.int64),
+            critic=np.tile(self.steps.origin, (replicates, 1 + m)),
+            recent=np.zeros((replicates, 1 + m)),
+            average=np.zeros((replicates, 1 + m)),
+            sums=np.zeros((replicates, 1 + 2 * m)),
+        )
+        self.state.sums[:, 1 + m :] = np.nan  # no multipliers
+        self.set_up_actions(settings.inner)
+
+    def kept(self) -> NDArray[np.int64]:
+        """Size of N_0 so far, int64[R]."""
+        kept: NDArray[np.int64] = self.state.kept.copy()
+        return kept
+
+    def work(self) -> crpo.Work:
+        """Work space for one thread."""
+        m, d = self.problem.cmdp.n_constraints, self.problem.policy.n_parameters
+        return crpo.Work(
+            mean=np.zeros((1 + m) * d),
+            total=np.zeros(1 + m),
+            value=np.zeros(1 + m),
+            square=np.zeros(1 + m),
+            violated=np.zeros(m, np.int64),
+            pair=np.zeros(min(self.settings.inner, MOST_PAIRS), np.int64),
+            space=self.row_space(),
+        )
+
+    def advance(self, r: int, n_steps: int, work: crpo.Work) -> None:
+        """Make up to n_steps outer steps of replicate r."""
+        crpo.advance(
+            self.problem.tables, self.problem.policy.data, self.steps, self.state, self.actions[r], work, r,
+            n_steps,
+        )  # fmt: skip

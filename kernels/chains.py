@@ -1,0 +1,125 @@
+"""Continuing chains for temporal differences: LANES of them, each with restarts, side by side.
+
+A chain moves by the restart kernel gamma P + (1 - gamma) rho: a segment begins with (s, a) ~ rho pi and has T + 1
+transitions, T as in ``rollouts``; then the next segment begins. So each pair goes on with probability gamma. The chain
+is ergodic where one without restarts is not (absorbing states), and the stationary law of the pairs from which it
+moves is nu, the occupancy: sum_t (1-gamma) gamma^t Pr(s_t, a_t), for t transitions into a segment is reached with
+probability gamma^t. A restart draws no s' ~ P, so it is no sample.
+
+The schedule is part of the definition, so that a plain program replays it. In rounds: chains at work (0 .. n-1) whose
+segment is over take, in the order of the lanes and each from its own stream, one word for T and one for the state
+and action; then *every* lane draws one word, and the chains at work make one transition with it, as in ``rollouts``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastcmdp.kernels.jit import inlined
+from fastcmdp.kernels.policies import prepare_row
+from fastcmdp.kernels.rollouts import (
+    _A,
+    _B,
+    _C,
+    _CHOICE,
+    _CODE,
+    _D,
+    _JOB,
+    _LEFT,
+    _ROW,
+    _WORD,
+    _next,
+    action_bits,
+    branch_bits,
+    geometric_horizon,
+)
+from fastcmdp.kernels.streams import LANES
+from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
+
+_U64 = np.uint64
+_ONE = np.uint64(1)
+_LENGTH = np.uint64((1 << 24) - 1)
+NEXT = _JOB  # chains have no jobs: the section holds the pair a transition leads to
+N_WORDS = 10 * LANES
+
+
+@inlined
+def load_chains(rng, chain, choice_word, words, lane):
+    """Take up the streams, and where the chains stand: chain[0] their pairs, chain[1] transitions left."""
+    for i in range(LANES):
+        for k in range(4):
+            lane[k * LANES + i] = rng[k, i]
+        lane[_CHOICE + i] = _U64(chain[0, i])
+        lane[_LEFT + i] = _U64(chain[1, i])
+        lane[_ROW + i] = choice_word[words * lane[_CHOICE + i]]
+
+
+@inlined
+def store_chains(rng, chain, lane):
+    """Put back what ``load_chains`` took."""
+    for i in range(LANES):
+        for k in range(4):
+            rng[k, i] = lane[k * LANES + i]
+        chain[0, i] = np.int64(lane[_CHOICE + i])
+        chain[1, i] = np.int64(lane[_LEFT + i])
+
+
+@inlined
+def restart_chains(
+    tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
+):
+    """Begin a segment in those of lanes 0..n-1 whose segment is over."""
+    for i in range(n):
+        if lane[_LEFT + i] != _U64(0):
+            continue
+        lane[_LEFT + i] = _U64(geometric_horizon(_next(lane, i), log_gamma_inverse) + 1)
+        word = _next(lane, i)
+        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+        prepare_row(actions, tables, code)
+        q = draw_action(entry, code, action_bits(entry, lane, i, word))
+        lane[_CHOICE + i] = q
+        lane[_ROW + i] = choice_word[words * q]
+
+
+@inlined
+def draw_next(tables, actions, branch_entry, entry, lane, n):
+    """Draw the pairs that lanes 0..n-1 move to, in stages so that their loads overlap."""
+    for i in range(LANES):  # _next, written out, for vector instructions
+        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
+        word = lane[_A + i] + b + d
+        lane[_A + i] = b ^ (b >> _U64(11))
+        lane[_B + i] = c + (c << _U64(3))
+        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
+        lane[_D + i] = d + _ONE
+        lane[_WORD + i] = word
+    for i in range(n):
+        row = lane[_ROW + i]
+        bits = branch_bits(entry, lane[_WORD + i])
+        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+    for i in range(n):
+        prepare_row(actions, tables, lane[_CODE + i])
+        bits = action_bits(entry, lane, i, lane[_WORD + i])
+        lane[NEXT + i] = draw_action(entry, lane[_CODE + i], bits)
+
+
+@inlined
+def move_on(choice_word, words, lane, n, pair, n_pairs):
+    """Move lanes 0..n-1 to their next pairs; write the last pairs of segments that end to ``pair``.
+
+    The last pair of a segment has the law nu, whatever the segment before. Return how many segments have ended,
+    and how many pairs stand in ``pair`` (no more than it holds).
+    """
+    ended = _U64(0)
+    for i in range(n):
+        lane[_LEFT + i] -= _ONE
+        ended += _U64(lane[_LEFT + i] == _U64(0))
+    if ended != _U64(0):
+        for i in range(n):
+            if lane[_LEFT + i] == _U64(0) and n_pairs < pair.shape[0]:
+                pair[n_pairs] = np.int64(lane[_CHOICE + i])
+                n_pairs += 1
+    for i in range(n):
+        q = lane[NEXT + i]
+        lane[_CHOICE + i] = q
+        lane[_ROW + i] = choice_word[words * q]
+    return ended, n_pairs

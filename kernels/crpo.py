@@ -1,0 +1,191 @@
+"""The outer loop of CRPO: a critic by temporal differences, then one step on the reward or on a violated constraint."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from fastcmdp.kernels.critics import critic_form, n_hidden, predict
+from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.pd_anpg import update_level
+from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
+from fastcmdp.kernels.streams import next_word, to_unit
+from fastcmdp.kernels.tables import RowSpace
+from fastcmdp.kernels.td import run_td
+
+_U64 = np.uint64
+_HALF = np.uint64(32)
+_LONGEST = 9.0  # no advantage measured is taken for less than its square over this many
+
+
+class Steps(NamedTuple):
+    """Settings of the outer loop.
+
+    With ``adaptive_step`` the step on Q_f is step / sqrt(T N_f), with ``adaptive_tol`` the tolerance of constraint i
+    is tol_i sqrt(N_i / T): N_f is the level of the mean square of Q_f - V_f over nu, measured along the run. Without,
+    they are step and tol_i.
+    """
+
+    n_outer: int  # T
+    n_inner: int  # K_in
+    gamma: float
+    rule: Any  # Decaying or Averaged
+    step: float  # alpha / (1 - gamma)
+    tol: np.ndarray  # float64[m]
+    adaptive_step: bool
+    adaptive_tol: bool
+    origin: np.ndarray  # float64[d]: w_0 of the critics
+    start_state: np.ndarray  # int64[n]: support of rho
+    start_prob: np.ndarray  # float64[n]
+    start_sum: np.ndarray  # float64[n]: cumulative
+    n_start_draws: int  # states drawn from rho for the estimates of J; 0: all of its support
+
+
+class RunState(NamedTuple):
+    """A run of R replicates: all that is needed to go on, and nothing else."""
+
+    theta: np.ndarray  # float64[R, d]
+    dual: np.ndarray  # float64[R, m]: NaN, the method has none
+    rng: np.ndarray  # uint64[R, 4, LANES]
+    outer: np.ndarray  # int64[R]
+    samples: np.ndarray  # int64[R]
+    failed: np.ndarray  # int64[R]
+    kept: np.ndarray  # int64[R]: size of N_0 so far
+    chain: np.ndarray  # int64[R, 2, LANES]: pairs where the chains stand, transitions left of their segments
+    critic: np.ndarray  # float64[R, (1+m) d]
+    recent: np.ndarray  # float64[R, 1+m]: levels N lately
+    average: np.ndarray  # float64[R, 1+m]: the same since the start
+    sums: np.ndarray  # float64[R, 1+2m]: sums of estimates of J over N_0; NaN for the multipliers
+
+
+class Work(NamedTuple):
+    """Work space of one thread."""
+
+    mean: np.ndarray  # float64[(1+m) d]
+    total: np.ndarray  # float64[1+m]
+    value: np.ndarray  # float64[1+m]: plug-in estimates of J
+    square: np.ndarray  # float64[1+m]
+    violated: np.ndarray  # int64[m]
+    pair: np.ndarray  # int64[n]
+    space: RowSpace
+
+
+def refresh_changed(policy, theta, tables, actions, space):
+    """All of theta has changed: remake every row of the action tables, or let draws do so."""
+    raise NotImplementedError
+
+
+@overload(refresh_changed)
+def _refresh_changed(policy, theta, tables, actions, space):
+    if _is(actions, LazyActions):
+
+        def later(policy, theta, tables, actions, space):
+            actions.now[0] += 1
+
+        return later
+    return lambda policy, theta, tables, actions, space: refresh_all(policy, theta, tables, actions, space)
+
+
+@kernel
+def plug_in(policy, tables, actions, steps, rng, critic, d, value):
+    """value[k] = sum over s ~ rho, a ~ pi of Q_k: over the support of rho, or over states drawn from it."""
+    form, first, column, phi = critic_form(policy)
+    hidden = np.empty(n_hidden(form))
+    prob, state_to_choice = actions.prob, tables.state_to_choice
+    n_signals = value.shape[0]
+    n = steps.n_start_draws if steps.n_start_draws > 0 else steps.start_state.shape[0]
+    value[:] = 0.0
+    for j in range(n):
+        i = j
+        weight = steps.start_prob[j]
+        if steps.n_start_draws > 0:
+            u = to_unit(next_word(rng, 0))
+            i = min(np.searchsorted(steps.start_sum, u, "right"), steps.start_state.shape[0] - 1)
+            weight = 1.0 / n
+        s = steps.start_state[i]
+        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            for k in range(n_signals):
+                value[k] += weight * prob[q] * predict(form, first, column, phi, critic, k * d, q, hidden)
+
+
+@kernel
+def advantage_squares(policy, tables, actions, critic, d, pair, n_pairs, square):
+    """square[k] = mean over the pairs' states, and over a ~ pi, of (Q_k - V_k)^2."""
+    form, first, column, phi = critic_form(policy)
+    hidden = np.empty(n_hidden(form))
+    prob, state_to_choice = actions.prob, tables.state_to_choice
+    square[:] = 0.0
+    for j in range(n_pairs):
+        s = tables.choice_state[pair[j]]
+        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        for k in range(square.shape[0]):
+            v = 0.0
+            for q in range(state_to_choice[s], state_to_choice[s + 1]):
+                v += prob[q] * predict(form, first, column, phi, critic, k * d, q, hidden)
+            for q in range(state_to_choice[s], state_to_choice[s + 1]):
+                square[k] += prob[q] * (predict(form, first, column, phi, critic, k * d, q, hidden) - v) ** 2
+    for k in range(square.shape[0]):
+        square[k] /= n_pairs
+
+
+@kernel
+def advance(tables, policy, steps, state, actions, work, r, n_steps):
+    """Make n_steps outer steps of replicate r; it stops early where a number ceases to be finite."""
+    m = tables.n_signals - 1
+    theta, critic, rng, sums = state.theta[r], state.critic[r], state.rng[r], state.sums[r]
+    value, square, violated = work.value, work.square, work.violated
+    d = theta.shape[0]
+    root_t = math.sqrt(steps.n_outer)
+    for _ in range(n_steps):
+        if state.failed[r] >= 0:
+            break
+        n_pairs = run_td(
+            tables, actions, rng, state.chain[r], steps.rule, policy, steps.gamma, steps.n_inner, d,
+            steps.origin, critic, work.mean, work.total, work.pair,
+        )  # fmt: skip
+        state.samples[r] += steps.n_inner
+        plug_in(policy, tables, actions, steps, rng, critic, d, value)
+        advantage_squares(policy, tables, actions, critic, d, work.pair, n_pairs, square)
+        n_violated = 0
+        for i in range(m):
+            level = update_level(state, r, 1 + i, square[1 + i], 0)
+            tol = steps.tol[i]
+            if steps.adaptive_tol:
+                tol *= math.sqrt(level) / root_t
+            if not value[1 + i] >= -tol:
+                violated[n_violated] = i
+                n_violated += 1
+        signal = 0
+        if n_violated == 1:
+            signal = 1 + violated[0]
+        elif n_violated > 1:
+            signal = 1 + violated[((next_word(rng, 0) >> _HALF) * _U64(n_violated)) >> _HALF]
+        level = update_level(state, r, 0, square[0], 0)
+        if signal > 0:
+            level = max(state.recent[r, signal], state.average[r, signal])
+        h = steps.step
+        if steps.adaptive_step:
+            level = max(level, square[signal] / _LONGEST)
+            h = h / (root_t * math.sqrt(level)) if level > 0.0 else 0.0
+        at = signal * d
+        finite = True
+        for k in range(1 + m):
+            finite &= math.isfinite(value[k])
+        for j in range(d):
+            work.mean[j] = theta[j] + h * critic[at + j]
+            finite &= math.isfinite(work.mean[j])
+        if not finite:
+            state.failed[r] = state.outer[r]
+            break
+        if signal == 0:  # t belongs to N_0: the policy before the step
+            state.kept[r] += 1
+            for k in range(1 + m):
+                sums[k] += work.total[k] / steps.n_inner * tables.horizon
+        for j in range(d):
+            theta[j] = work.mean[j]
+        refresh_changed(policy, theta, tables, actions, work.space)
+        state.outer[r] += 1

@@ -1,0 +1,233 @@
+"""TD(0) critics of all signals on the same transitions, drawn by the chains of chains.py.
+
+At a transition from q = (s, a) to (s', a'), a' ~ pi(.|s'), for each signal f
+
+    error = f(q) + gamma Q(s', a') - Q(q),        w += l_k error grad Q(q),
+
+chain by chain in the order of the lanes. Two rules for l_k and for what is returned:
+
+``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round; the last iterate.
+``Averaged``: a constant l; after each round of LANES transitions w is projected onto the ball |w - w_0| <= radius;
+    the mean of the iterates after the rounds.
+
+Sixteen chains that update one critic differ from the single chain of the analyses in the order of the samples: those
+of a round come from separate chains, so neighbours depend on each other less.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from fastcmdp.kernels.chains import (
+    N_WORDS,
+    NEXT,
+    draw_next,
+    load_chains,
+    move_on,
+    restart_chains,
+    store_chains,
+)
+from fastcmdp.kernels.critics import critic_form, n_hidden, nudge, predict
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.policies import _is
+from fastcmdp.kernels.rollouts import _CHOICE
+from fastcmdp.kernels.streams import LANES
+
+_U64 = np.uint64
+
+
+class Decaying(NamedTuple):
+    """Rates l_k = rate (1 + k / delay)^-sigma; the last iterate counts."""
+
+    rate: float
+    delay: float
+    sigma: float
+
+
+class Averaged(NamedTuple):
+    """A constant rate, a projection onto a ball around w_0, and the mean of the iterates."""
+
+    rate: float
+    radius: float
+
+
+def rate_of(rule, k):
+    """Rate of the round before which k transitions have been made."""
+    raise NotImplementedError
+
+
+@overload(rate_of, jit_options=INLINE)
+def _rate_of(rule, k):
+    if _is(rule, Decaying):
+        return lambda rule, k: rule.rate * (1.0 + k / rule.delay) ** -rule.sigma
+    return lambda rule, k: rule.rate
+
+
+def begin(rule, d, origin, w, mean, square):
+    """Before the first round: square[k] = |w_k - origin|^2, and the mean so far."""
+    raise NotImplementedError
+
+
+@overload(begin)
+def _begin(rule, d, origin, w, mean, square):
+    if _is(rule, Averaged):
+
+        def averaged(rule, d, origin, w, mean, square):
+            for k in range(square.shape[0]):
+                total = 0.0
+                for j in range(d):
+                    total += (w[k * d + j] - origin[j]) ** 2
+                    mean[k * d + j] = w[k * d + j]
+                square[k] = total
+
+        return averaged
+    return lambda rule, d, origin, w, mean, square: None
+
+
+def correct(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    """One update w += e grad Q(q), which counts ``weight`` in the mean; return the growth of |w - origin|^2."""
+    raise NotImplementedError
+
+
+@overload(correct, jit_options=INLINE)
+def _correct(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    if _is(rule, Decaying):
+
+        def last(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+            w[at + q] = now + e  # tabular: the one kind that takes this rule
+            return 0.0
+
+        return last
+
+    def averaged(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+        return nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden)
+
+    return averaged
+
+
+def project(rule, d, origin, w, at, mean, weight, square):
+    """Pull w back onto the ball if it has left it; return |w - origin|^2."""
+    raise NotImplementedError
+
+
+@overload(project, jit_options=INLINE)
+def _project(rule, d, origin, w, at, mean, weight, square):
+    if _is(rule, Averaged):
+
+        def averaged(rule, d, origin, w, at, mean, weight, square):
+            if square > rule.radius * rule.radius:
+                _pull(rule.radius, d, origin, w, at, mean, weight)
+                return rule.radius * rule.radius
+            return square
+
+        return averaged
+    return lambda rule, d, origin, w, at, mean, weight, square: square
+
+
+@kernel
+def _pull(radius, d, origin, w, at, mean, weight):
+    square = 0.0
+    for j in range(d):
+        square += (w[at + j] - origin[j]) ** 2
+    shrink = min(radius / math.sqrt(square), 1.0) - 1.0
+    for j in range(d):
+        x = shrink * (w[at + j] - origin[j])
+        w[at + j] += x
+        mean[at + j] += weight * x
+
+
+def finish(rule, w, mean):
+    """Leave in w what the rule returns."""
+    raise NotImplementedError
+
+
+@overload(finish)
+def _finish(rule, w, mean):
+    if _is(rule, Averaged):
+
+        def averaged(rule, w, mean):
+            w[:] = mean
+
+        return averaged
+    return lambda rule, w, mean: None
+
+
+@inlined
+def _update_round(
+    rule, form, first, column, value, origin, w, mean, square, d, n_signals, rate, weight, gamma,
+    choice_signal, words, lane, n, total, hidden,
+):  # fmt: skip
+    """The TD updates of lanes 0..n-1."""
+    for i in range(n):
+        q = np.int64(lane[_CHOICE + i])
+        after = np.int64(lane[NEXT + i])
+        record = words * lane[_CHOICE + i] + _U64(1)
+        for k in range(n_signals):
+            f = choice_signal[record + _U64(k)]
+            at = k * d
+            now = predict(form, first, column, value, w, at, q, hidden)
+            then = predict(form, first, column, value, w, at, after, hidden)
+            e = rate * (f + gamma * then - now)
+            square[k] += correct(
+                rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden
+            )
+            total[k] += f
+
+
+@kernel
+def run_td(tables, actions, rng, chain, rule, policy, gamma, n_steps, d, origin, w, mean, total, pair):
+    """Make n_steps transitions with their updates; return how many pairs of law nu stand in ``pair``.
+
+    rng : uint64[4, LANES], chain : int64[2, LANES]: streams and chains, moved on
+    origin : float64[d], w_0
+    w : float64[(1+m) d], the critics: in, where to start; out, what the rule returns
+    mean : float64[(1+m) d], work space
+    total : float64[1+m], sums of the signals over the pairs moved from
+    pair : int64[n], last pairs of the segments that ended; where none did, one pair that a chain has reached
+    """
+    n_signals = tables.n_signals
+    log_gamma_inverse = tables.log_gamma_inverse
+    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
+    entry = actions.entry.reshape(-1)
+    choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
+    n_start = _U64(tables.start_entry.shape[0])
+    words = _U64(tables.choice_word.shape[1])
+    form, first, column, value = critic_form(policy)
+    hidden = np.empty(n_hidden(form))
+    lane = np.empty(N_WORDS, np.uint64)
+    square = np.zeros(n_signals)
+    total[:] = 0.0
+    begin(rule, d, origin, w, mean, square)
+    load_chains(rng, chain, choice_word, words, lane)
+    n_rounds = (n_steps + LANES - 1) // LANES
+    n_pairs = 0
+    ended = _U64(1)
+    for k in range(n_rounds):
+        n = min(LANES, n_steps - k * LANES)
+        if ended != _U64(0):
+            restart_chains(
+                tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
+            )
+        rate = rate_of(rule, k * LANES)
+        weight = (n_rounds - k) / n_rounds
+        if n == LANES:  # the same line twice, for with a constant number of lanes the compiler unrolls it
+            draw_next(tables, actions, branch_entry, entry, lane, LANES)
+        else:
+            draw_next(tables, actions, branch_entry, entry, lane, n)
+        _update_round(
+            rule, form, first, column, value, origin, w, mean, square, d, n_signals, rate, weight, gamma,
+            choice_signal, words, lane, n, total, hidden,
+        )  # fmt: skip
+        ended, n_pairs = move_on(choice_word, words, lane, n, pair, n_pairs)
+        for i in range(n_signals):
+            square[i] = project(rule, d, origin, w, i * d, mean, weight, square[i])
+    store_chains(rng, chain, lane)
+    finish(rule, w, mean)
+    if n_pairs == 0:
+        pair[0] = chain[0, 0]
+        n_pairs = 1
+    return n_pairs
