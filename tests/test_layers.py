@@ -44,6 +44,7 @@ RANK = {
             ["plots"],
             ["compare"],
             ["tune"],
+            ["sweep"],
             ["cli"],
         ]
     )

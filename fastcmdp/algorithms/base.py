@@ -81,12 +81,15 @@ class Algorithm:
         Whether the method needs the tabular softmax policy.
     samples_only : bool
         Whether it needs no more than samples of Algorithm 1, hence runs on simulators.
+    version : int
+        Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
 
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
     samples_only: ClassVar[bool] = False
+    version: ClassVar[int] = 1
 
     outer: int = 1000
 

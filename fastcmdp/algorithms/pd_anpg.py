@@ -145,7 +145,15 @@ class PDANPG(PrimalDual):
         return per_constraint(self.margin, cmdp.n_constraints, "margin") / cmdp.constraint_scale
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+    def for_epsilon(
+        cls,
+        cmdp: CMDP,
+        epsilon: float,
+        *,
+        c_K: float | None = None,
+        kappa: float | None = None,
+        **settings: Any,
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 
         Parameters
@@ -153,8 +161,10 @@ class PDANPG(PrimalDual):
         cmdp : CMDP
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1].
+        c_K, kappa : float, optional
+            Of the schedule; default: its own.
         **settings
-            ``c_K``, ``c_H`` and the like of the schedule, and other settings of this class.
+            ``c_H`` of the schedule, and settings of this class.
 
         Examples
         --------
@@ -164,4 +174,5 @@ class PDANPG(PrimalDual):
         """
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
+        settings |= {name: value for name, value in (("c_K", c_K), ("kappa", kappa)) if value is not None}
         return cast(Self, practical_schedule(cmdp, epsilon, **settings))

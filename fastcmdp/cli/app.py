@@ -10,6 +10,7 @@ from fastcmdp.cli.compare import compare
 from fastcmdp.cli.convert import convert
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
+from fastcmdp.cli.sweep import sweep
 from fastcmdp.cli.theory import theory
 from fastcmdp.cli.tune import tune
 from fastcmdp.cli.warmup import warmup
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 for verb in (solve, compare, tune, inspect, convert, theory, warmup):
     app.command()(verb)
+app.add_typer(sweep, name="sweep")
 
 
 def _version(wanted: bool) -> None:
