@@ -620,13 +620,7 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
     return max(state.recent[i], state.average[i])
 
 
-def advance(model: Model, phi: Any, momentum: Any, steps: Any, state: State, n_steps: int) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
-
-
-def advance(
-    model: Model, phi: list[list[float]], solver: Any, steps: Any, state: State, n_steps: int
-) -> None:
+def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
