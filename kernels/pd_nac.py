@@ -163,6 +163,8 @@ def _draw(
     """
     second = _next(rng)
     bits = low_bits(alias, rng, word)
+    first = _U64(state_to_choice[s])
+    n = _U64(state_to_choice[s + _ONE]) - first
     explores = unit(alias, branch_bits(alias, second)) < explore
     q = draw_action(alias, code, bits)
     accept = unit(alias, low_bits(alias, rng, second))
@@ -175,11 +177,7 @@ def _draw(
         ahead += (gone[k] - since[i + k]) * (highest[k] - critic[j + k])
     behind = top[s] - (theta[q] - drawn[q]) + alpha * ahead
     doubt = -1.0 if explores or accept < 1.0 - behind else accept
-    if explores:
-        first = _U64(state_to_choice[s])
-        n = _U64(state_to_choice[s + _ONE]) - first
-        q = first + min(_U64(unit(alias, bits) * np.float64(n)), n - _ONE)
-    return q, doubt
+    return (first + min(_U64(unit(alias, bits) * np.float64(n)), n - _ONE) if explores else q), doubt
 
 
 @inlined
