@@ -101,7 +101,7 @@ def log_linear_parts(rounds: int) -> None:
         "scores": (collect_many, (data, tables, actions.prob, work.pair, work.scores, 50)),
         "ASGD": (
             asgd_many,
-            (run.momentum, work.weights, work.scores, work.target, work.inner, work.omega, 50),
+            (run.solver, work.weights, work.scores, work.target, work.inner, work.omega, 50),
         ),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.algorithms import ALGORITHMS, CNPGPDA, NPGPD, PDANPG, PMDPD, NPGPDSoftmax
 from fastcmdp.cmdp import CMDP
+from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, TabularSoftmax
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run, resume, solve
+from fastcmdp.tune import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",
     "CMDP",
+    "CNPGPDA",
+    "NPGPD",
     "PDANPG",
+    "PMDPD",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "NPGPDSoftmax",
     "Result",
     "SettingError",
     "TabularSoftmax",
+    "compare",
     "envs",
     "evaluate",
     "load",
@@ -33,4 +40,5 @@ __all__ = [
     "resume",
     "save",
     "solve",
+    "tune",
 ]

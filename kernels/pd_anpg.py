@@ -1,4 +1,8 @@
-"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on an explicit model."""
+"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on an explicit model, for any inner solver.
+
+The solver is data: `Momentum` stands for ASGD (or plain SGD), `Projected` for the inner loop of NPG-PD; the code is
+picked by its class.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from numba.extending import overload
 
 from fastcmdp.kernels.asgd import (
     InnerState,
+    Momentum,
     Weights,
     asgd_dense,
     asgd_lazy,
@@ -17,6 +22,7 @@ from fastcmdp.kernels.asgd import (
     natural_norm,
 )
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
 from fastcmdp.kernels.policies import (
     DenseFeatures,
     Scores,
@@ -116,28 +122,44 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     return transitions
 
 
-def run_inner(policy, momentum, work, n_pairs, n_slots):
-    """ASGD over the collected scores and work.target, in the form that fits the policy's scores."""
+def prepare(solver, n_skipped, weights):
+    """Fill what a solver keeps for all outer steps."""
+    raise NotImplementedError
+
+
+@overload(prepare)
+def _prepare(solver, n_skipped, weights):
+    if _is(solver, Momentum):
+        return lambda solver, n_skipped, weights: fill_weights(solver, n_skipped, weights)
+    return lambda solver, n_skipped, weights: None
+
+
+def run_inner(policy, solver, work, n_pairs, n_slots):
+    """Run the solver over the collected scores and work.target, in the form that fits the policy's scores.
+
+    work.omega is the outcome; returned is omega.F omega.
+    """
     raise NotImplementedError
 
 
 @overload(run_inner)
-def _run_inner(policy, momentum, work, n_pairs, n_slots):
-    if _is(policy, DenseFeatures):
+def _run_inner(policy, solver, work, n_pairs, n_slots):
+    is_dense = _is(policy, DenseFeatures)
+    if _is(solver, Projected):
+        solve = projected_dense if is_dense else projected_lazy
 
-        def dense(policy, momentum, work, n_pairs, n_slots):
-            asgd_dense(
-                momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega
-            )
-            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, True)
+        def projected(policy, solver, work, n_pairs, n_slots):
+            solve(solver, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-        return dense
+        return projected
+    accelerate = asgd_dense if is_dense else asgd_lazy
 
-    def lazy(policy, momentum, work, n_pairs, n_slots):
-        asgd_lazy(momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-        return natural_norm(work.scores, work.omega, n_pairs, False)
+    def accelerated(policy, solver, work, n_pairs, n_slots):
+        accelerate(solver, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+        return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-    return lazy
+    return accelerated
 
 
 @kernel
@@ -170,7 +192,7 @@ def update_level(state, r, i, value, n_pilot):
 
 
 @kernel
-def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
+def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
 
     It stops early where a number ceases to be finite.
@@ -181,7 +203,7 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
     dual = state.dual[r]
     sums = state.sums[r]
     root_k = math.sqrt(steps.n_outer)
-    fill_weights(momentum, steps.n_skipped, work.weights)
+    prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
@@ -192,7 +214,7 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
-        norm = run_inner(policy, momentum, work, n_inner, n_slots)
+        norm = run_inner(policy, solver, work, n_inner, n_slots)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)

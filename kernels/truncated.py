@@ -1,11 +1,12 @@
-"""Rollouts of one length, LANES of them in lockstep: discounted sums, cut off after N transitions.
+"""Discounted rollouts of a fixed length, LANES of them in step: what a generative model gives PMD-PD.
 
-From a given pair the sum runs over the N pairs that are drawn, sum_{j=1..N} gamma^j f(s_j, a_j); from the start
-distribution over all N + 1. What is cut off is below gamma^(N+1) / (1-gamma) times the largest |f|.
+A rollout of N pairs makes N - 1 transitions and returns sum_{j<N} gamma^j f(s_j, a_j) for each signal f; it falls
+short of the infinite sum by at most gamma^N / (1-gamma) max|f|.
 
-The schedule is part of the definition: LANES rollouts at a time, in order; each lane that begins at the start
-distribution draws one word for its first pair, as in rollouts; then, N times, *every* lane draws one word, and every
-lane with a rollout makes one transition with it. No lane waits for another, so nothing is counted or retired.
+The schedule is part of the definition, so that a plain program replays it: rollouts are taken in order, LANES at a
+time, the i-th of a group by lane i. Where the first pair is drawn, a lane draws one word for it, high half the state,
+low half the action. Then, N - 1 times, *every* lane draws one word and those with a rollout make one transition with
+it, as in `rollouts`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.rollouts import _A, _B, _C, _D, _LENGTH, _ONE, _next, action_bits, branch_bits
+from fastcmdp.kernels.rollouts import _A, _B, _C, _D, _next, action_bits, branch_bits
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
-
-# Sections of the one array of a lane's words, as in rollouts; the first four are the stream's, and a word's place.
-_WORD, _CODE, _CHOICE = (k * LANES for k in range(4, 7))
-_N_WORDS = 7 * LANES
+_ONE = np.uint64(1)
+_LENGTH = np.uint64((1 << 24) - 1)
+_WORD, _ROW, _CODE, _CHOICE = (k * LANES for k in range(4, 8))
+_N_WORDS = 8 * LANES
 
 
 @inlined
-def _step_lanes(branch_entry, entry, record, signal, words, n_signals, lane, total, weight, n):
-    """One transition of lanes 0..n-1, in stages so that their loads overlap; signals count ``weight``."""
-    for i in range(LANES):  # as in rollouts
+def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, lane, total, n):
+    """One transition of lanes 0..n-1, in stages so that their loads overlap."""
+    for i in range(LANES):  # SFC64 written out, see rollouts._step_lanes
         b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
         word = lane[_A + i] + b + d
         lane[_A + i] = b ^ (b >> _U64(11))
@@ -36,67 +37,69 @@ def _step_lanes(branch_entry, entry, record, signal, words, n_signals, lane, tot
         lane[_D + i] = d + _ONE
         lane[_WORD + i] = word
     for i in range(n):
-        row = record[words * lane[_CHOICE + i]]
+        row = lane[_ROW + i]
         bits = branch_bits(entry, lane[_WORD + i])
         lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
     for i in range(n):
         bits = action_bits(entry, lane, i, lane[_WORD + i])
         lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], bits)
     for i in range(n):
-        total[i] += weight * signal[words * lane[_CHOICE + i] + _ONE]
-    for k in range(1, n_signals):
-        for i in range(n):
-            total[k * LANES + i] += weight * signal[words * lane[_CHOICE + i] + _U64(1 + k)]
+        q = lane[_CHOICE + i]
+        lane[_ROW + i] = choice_word[words * q]
+        for k in range(n_signals):
+            total[k * LANES + i] += weight * signal[_U64(n_signals) * q + _U64(k)]
 
 
 @kernel
-def truncated(tables, actions, rng, record, signal, choices, n_each, length, gamma, out):
-    """Average n_each rollouts of ``length`` transitions from each of ``choices``; return the transitions made.
+def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out):
+    """Run ``repeats`` rollouts from each start and sum them up; return the number of transitions made.
 
-    tables : Tables; actions : Actions of the policy; rng : uint64[4, LANES], advanced
-    record, signal : uint64[C, W], float64[C, W], two views of one memory as in Tables: words of branches, then signals
-    choices : int64[n], first pairs, or -1 for a pair drawn from the start distribution
-    out : float64[n, K], means of the discounted sums of the first K signals
+    tables : Tables; actions : Actions of the policy
+    rng : uint64[4, LANES], advanced
+    starts : int64[G], first pairs, or -1: then state and action are drawn
+    signal : float64[C, n]; gamma : discount; n_pairs : N >= 1
+    out : float64[G, n], for each start the sum over its rollouts of their discounted sums
     """
-    n_signals = out.shape[1]
+    n_signals = signal.shape[1]
+    flat = signal.reshape(-1)
+    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    entry = actions.entry.reshape(-1)
-    words = _U64(record.shape[1])
-    record, signal = record.reshape(-1), signal.reshape(-1)
+    entry, choice_word = actions.entry.reshape(-1), tables.choice_word.reshape(-1)
     n_start = _U64(tables.start_entry.shape[0])
+    words = _U64(tables.choice_word.shape[1])
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(n_signals * LANES)
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
-    n_jobs = choices.shape[0] * n_each
     out[:] = 0.0
-    for begin in range(0, n_jobs, LANES):
-        n = min(n_jobs - begin, LANES)
+    n_jobs = starts.shape[0] * repeats
+    first = 0
+    while first < n_jobs:
+        n = min(LANES, n_jobs - first)
         for i in range(n):
-            q = _U64(choices[(begin + i) // n_each])
-            counts = 0.0
-            if choices[(begin + i) // n_each] < 0:
+            q = starts[(first + i) // repeats]
+            if q < 0:
                 word = _next(lane, i)
                 code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
-                q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                counts = 1.0
-            lane[_CHOICE + i] = q
+                q = np.int64(draw_action(entry, code, action_bits(entry, lane, i, word)))
+            lane[_CHOICE + i] = _U64(q)
+            lane[_ROW + i] = choice_word[words * _U64(q)]
             for k in range(n_signals):
-                total[k * LANES + i] = counts * signal[words * q + _U64(1 + k)]
+                total[k * LANES + i] = flat[n_signals * q + k]
         weight = 1.0
-        for _ in range(length):
+        for _ in range(1, n_pairs):
             weight *= gamma
-            # The same lines twice, for with a constant number of lanes the compiler unrolls them.
-            if n == LANES:
-                _step_lanes(branch_entry, entry, record, signal, words, n_signals, lane, total, weight, LANES)
+            # The same lines twice, for with constant numbers the compiler unrolls them.
+            if n == LANES and n_signals == 1:
+                _step(branch_entry, entry, choice_word, words, flat, 1, weight, lane, total, LANES)
             else:
-                _step_lanes(branch_entry, entry, record, signal, words, n_signals, lane, total, weight, n)
+                _step(branch_entry, entry, choice_word, words, flat, n_signals, weight, lane, total, n)
         for i in range(n):
             for k in range(n_signals):
-                out[(begin + i) // n_each, k] += total[k * LANES + i]
-    out /= n_each
+                out[(first + i) // repeats, k] += total[k * LANES + i]
+        first += n
     for i in range(LANES):
         for k in range(4):
             rng[k, i] = lane[k * LANES + i]
-    return n_jobs * length
+    return n_jobs * (n_pairs - 1)

@@ -384,6 +384,28 @@ def iterate(momentum: Any, u: Any, w: Any) -> Any:
     return u + (1 - p) * w
 
 
+def projected_sgd(solver: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+    """NPG-PD's inner loop as it is written: a step, a projection, and the average with its weights."""
+    d = len(scores[0])
+    x, average = [0.0] * d, [0.0] * d
+    for h, g in enumerate(scores):
+        e = sum(g[j] * x[j] for j in range(d)) - target[h]
+        x = [x[j] - solver.step[h] * e * g[j] for j in range(d)]
+        norm = math.sqrt(sum(y * y for y in x))
+        if norm > solver.radius:
+            x = [y * solver.radius / norm for y in x]
+        average = [a + solver.weight[h] * y for a, y in zip(average, x, strict=True)]
+    return average
+
+
+def run_inner(
+    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None
+) -> list[float]:
+    if hasattr(solver, "radius"):
+        return projected_sgd(solver, scores, target)
+    return asgd_dense(solver, scores, target, n_skipped)
+
+
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
@@ -437,6 +459,7 @@ class State:
         self.recent = [0.0] * (2 + m)
         self.average = [0.0] * (2 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
 def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
@@ -448,9 +471,9 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
 
 
 def advance(
-    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
+    model: Model, phi: list[list[float]], solver: Any, steps: Any, state: State, n_steps: int
 ) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
+    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
@@ -459,7 +482,7 @@ def advance(
         scores = collect_scores(model, phi, prob, batch.pair)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
+        omega = run_inner(solver, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
@@ -486,3 +509,153 @@ def advance(
                 eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
         state.outer += 1
+
+
+def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+    """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
+    n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
+    for _ in range(n_steps):
+        prob = refresh_all(model, identity(n_choices), state.theta)
+        jobs: list[tuple[int | None, int | None]] = [(q, None) for q in range(n_choices)] * n_rollouts
+        found = rollouts(model, prob, state.rng, sorted(jobs))
+        state.samples += sum(found.horizon)
+        drawn = [found.total[q * n_rollouts : (q + 1) * n_rollouts] for q in range(n_choices)]
+        estimate = [[sum(row[k] for row in rows) / n_rollouts for k in range(1 + m)] for rows in drawn]
+        at_start = [model.start[owner(model, q)] * prob[q] for q in range(n_choices)]
+        j = [sum(p * row[k] for p, row in zip(at_start, estimate, strict=True)) for k in range(1 + m)]
+        variances = []
+        for k in range(1 + m):
+            state.centre[k] += (j[k] - state.centre[k]) * max(0.05, 1 / (state.outer + 1))
+            square = 0.0
+            for p, rows in zip(at_start, drawn, strict=True):
+                square += p * sum((row[k] - state.centre[k]) ** 2 for row in rows) / n_rollouts
+            variances.append(update_level(state, 1 + k, square, 0))
+        weights = [1.0, *state.dual]
+        lagrangian = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in estimate]
+        advantage = []
+        for s in range(n_states(model)):
+            value = sum(prob[q] * lagrangian[q] for q in choices(model, s))
+            advantage += [lagrangian[q] - value for q in choices(model, s)]
+        norm = sum(p * a * a for p, a in zip(prob, advantage, strict=True)) / n_states(model)
+        if not math.isfinite(norm):
+            state.failed = state.outer
+            return
+        level = update_level(state, 0, norm, 0)
+        state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
+        for i in range(m):
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                noise = variances[1 + i]
+                scale = variances[0] if variances[0] > 0 else noise
+                zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+        if steps.adaptive_eta:
+            step = steps.eta_scale / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+        else:
+            step = steps.eta_scale / (1 - model.gamma)
+        theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
+        if not all(map(math.isfinite, theta)):
+            state.failed = state.outer
+            return
+        state.theta = theta
+        state.outer += 1
+
+
+# PMD-PD.
+
+
+def truncated(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    starts: list[int | None],
+    repeats: int,
+    signal: list[list[float]],
+    n_pairs: int,
+) -> list[list[float]]:
+    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    jobs = [g for g in range(len(starts)) for _ in range(repeats)]
+    out = [[0.0] * len(signal[0]) for _ in starts]
+    for first in range(0, len(jobs), len(rng)):
+        group = jobs[first : first + len(rng)]
+        at, sums = [], []
+        for g, stream in zip(group, rng, strict=False):
+            q = starts[g]
+            if q is None:
+                high, low = bits(next_word(stream), stream, model.exact)
+                q = draw_label(action_rows[draw_label(start, high, model.exact)], low, model.exact)
+            at.append(q)
+            sums.append(list(signal[q]))
+        for j in range(1, n_pairs):
+            for i, stream in enumerate(rng):
+                word = next_word(stream)
+                if i < len(group):
+                    high, low = bits(word, stream, model.exact)
+                    s = draw_label(branch_rows[at[i]], high, model.exact)
+                    at[i] = draw_label(action_rows[s], low, model.exact)
+                    for k, f in enumerate(signal[at[i]]):
+                        sums[i][k] += model.gamma**j * f
+        for g, one in zip(group, sums, strict=True):
+            out[g] = [x + y for x, y in zip(out[g], one, strict=True)]
+    return out
+
+
+class MirrorState:
+    """A replicate of PMD-PD: logarithms of pi_k, multipliers, the last estimate of J."""
+
+    def __init__(self, model: Model, m: int, rng: list[np.random.SFC64]) -> None:
+        self.log_pi = [-math.log(len(choices(model, owner(model, q)))) for q in range(len(model.signals))]
+        self.dual: list[float] = [0.0] * m
+        self.estimate: list[float] | None = None
+        self.rng = rng
+
+
+def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
+    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    n = len(model.signals)
+
+    def softmax(z: list[float]) -> list[float]:
+        out = [0.0] * n
+        for s in range(n_states(model)):
+            top = max(z[q] for q in choices(model, s))
+            total = math.log(sum(math.exp(z[q] - top) for q in choices(model, s)))
+            for q in choices(model, s):
+                out[q] = z[q] - top - total
+        return out
+
+    def values() -> list[float]:
+        prob = [math.exp(x) for x in state.log_pi]
+        sums = truncated(model, prob, state.rng, [None], steps.n_starts, model.signals, steps.n_pairs)
+        return [x / steps.n_starts for x in sums[0]]
+
+    eta = list(steps.dual_step)
+    for _ in range(n_steps):
+        if state.estimate is None:
+            state.estimate = values()
+            state.dual = [max(0.0, e * j) for e, j in zip(eta, state.estimate[1:], strict=True)]
+        modified = [x - e * j for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)]
+        anchor = list(state.log_pi)
+        for _ in range(steps.n_sweeps):
+            prob = [math.exp(x) for x in state.log_pi]
+            reward = [f[0] + sum(x * c for x, c in zip(modified, f[1:], strict=True)) for f in model.signals]
+            kl = [
+                sum(prob[q] * (state.log_pi[q] - anchor[q]) for q in choices(model, s))
+                for s in range(n_states(model))
+            ]
+            signal = [[reward[q] - steps.alpha * kl[owner(model, q)]] for q in range(n)]
+            sums = truncated(model, prob, state.rng, list(range(n)), steps.n_rollouts, signal, steps.n_pairs)
+            value = [
+                sums[q][0] / steps.n_rollouts + steps.alpha * (kl[owner(model, q)] + anchor[q])
+                for q in range(n)
+            ]
+            state.log_pi = softmax(
+                [
+                    (1 - steps.share) * z + steps.share * x / steps.alpha
+                    for z, x in zip(state.log_pi, value, strict=True)
+                ]
+            )
+        state.estimate = values()
+        state.dual = [
+            max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
+        ]

@@ -32,13 +32,15 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "cmdp"],
+            ["npz", "cmdp", "bootstrap"],
             ["exact", "policies", "tables", "envs", "io"],
             ["problem"],
             ["algorithms"],
-            ["results", "theory"],
+            ["results", "theory", "tuned"],
             ["solve"],
             ["plots"],
+            ["compare"],
+            ["tune"],
             ["cli"],
         ]
     )

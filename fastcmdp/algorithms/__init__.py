@@ -5,12 +5,18 @@ from __future__ import annotations
 import difflib
 
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.c_npg_pda import CNPGPDA
+from fastcmdp.algorithms.npg_pd import NPGPD
+from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG,)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, PMDPD)
+}
 
-__all__ = ["ALGORITHMS", "PDANPG", "Algorithm", "algorithm"]
+__all__ = ["ALGORITHMS", "CNPGPDA", "NPGPD", "PDANPG", "PMDPD", "Algorithm", "NPGPDSoftmax", "algorithm"]
 
 
 def algorithm(name: str) -> type[Algorithm]:

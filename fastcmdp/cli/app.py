@@ -11,6 +11,7 @@ from fastcmdp.cli.convert import convert
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
 from fastcmdp.cli.theory import theory
+from fastcmdp.cli.tune import tune
 from fastcmdp.cli.warmup import warmup
 
 app = typer.Typer(
@@ -21,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, compare, inspect, convert, theory, warmup):
+for verb in (solve, compare, tune, inspect, convert, theory, warmup):
     app.command()(verb)
 
 
