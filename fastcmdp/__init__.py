@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, CNPGPDA, NPGPD, PDANPG, PMDPD, NPGPDSoftmax
+from fastcmdp.algorithms import ALGORITHMS, CNPGPDA, NPGPD, PDANPG, PDNAC, PMDPD, NPGPDSoftmax
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
@@ -22,6 +22,7 @@ __all__ = [
     "CNPGPDA",
     "NPGPD",
     "PDANPG",
+    "PDNAC",
     "PMDPD",
     "InfeasibleError",
     "LogLinear",

@@ -1,19 +1,23 @@
-"""The single loop of PD-NAC on an explicit model: one transition a step, at a cost that does not grow with S.
+"""The single loop of PD-NAC on an explicit model: one transition a step, at a cost that does not grow with S or A.
 
 The recursion moves every entry of theta at every step, by alpha (Q_r + lambda . Q_c). A row of critics changes
 only when its state is left, so until then a row of theta moves along a line: with N the steps made and L the sum
 of the multipliers over them, theta(s, .) is behind by alpha ((N - N_s) Q_r + (L - L_s) . Q_c), N_s and L_s their
-values when the row was last brought up to date, which is whenever its state is entered. When a critic then moves
-by D, its logit is corrected by -alpha ((N - N_s) D_r + (L - L_s) . D_c), for the next time will multiply the new
-critic by the whole stretch.
+values when the row was last brought up to date. When a critic moves by D, its logit is corrected by
+-alpha ((N - N_s) D_r + (L - L_s) . D_c), for the next time will multiply the new critic by the whole stretch.
 
 Actions are drawn from alias entries of an earlier policy and accepted with probability exp(x - max x), x the change
-of a logit since: exactly pi_k. As long as logits have moved by less than 1/16 against each other, which is long,
-nearly all are accepted by exp(-x) >= 1 - x without an exponential, and the chain does not wait for the row.
+of a logit since then; once rejected, from entries made anew. The law is exactly pi_k: with p the earlier policy and w =
+exp(x - max x), p w + (1 - sum p w) pi_k = pi_k, as pi_k = p w / sum p w. A bound on max x - x that takes no loop over
+the row accepts nearly all, so rows are seldom brought up to date, and the chain does not wait for exponentials.
 
 Words come from lane 0. A pair is drawn from one word, high half the state and low half the action, and a second one,
-high half whether to explore and low half whether to accept. Each rejection takes a word more, high half whether to
-accept and low half the action. (Exact draws spend a word each: state, explore, action, accept.)
+high half whether to explore and low half whether to accept. A rejection takes one more, high half the action. (Exact
+draws spend a word each: state, explore, action, accept.) A look at the start distribution takes one word for the time
+to the next, one for the state, and where the chain restarts there, the action as above. Looks follow the transition; the
+first pair is a restart.
+
+The loop hands no array to a function that branches: numba then counts references, which costs more than a step.
 """
 
 from __future__ import annotations

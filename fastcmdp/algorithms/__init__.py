@@ -9,14 +9,25 @@ from fastcmdp.algorithms.c_npg_pda import CNPGPDA
 from fastcmdp.algorithms.npg_pd import NPGPD
 from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_nac import PDNAC
 from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, PMDPD)
+    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, PMDPD, PDNAC)
 }
 
-__all__ = ["ALGORITHMS", "CNPGPDA", "NPGPD", "PDANPG", "PMDPD", "Algorithm", "NPGPDSoftmax", "algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "CNPGPDA",
+    "NPGPD",
+    "PDANPG",
+    "PDNAC",
+    "PMDPD",
+    "Algorithm",
+    "NPGPDSoftmax",
+    "algorithm",
+]
 
 
 def algorithm(name: str) -> type[Algorithm]:
