@@ -14,8 +14,8 @@ the row accepts nearly all, so rows are seldom brought up to date, and the chain
 Words come from lane 0. A pair is drawn from one word, high half the state and low half the action, and a second one,
 high half whether to explore and low half whether to accept. A rejection takes one more, high half the action. (Exact
 draws spend a word each: state, explore, action, accept.) A look at the start distribution takes one word for the time
-to the next, one for the state, and where the chain restarts there, the action as above. Looks follow the transition; the
-first pair is a restart.
+to the next, one for the state, and where the chain restarts there, the action as above. Looks follow the transition;
+the first pair is a restart.
 
 The loop hands no array to a function that branches: numba then counts references, which costs more than a step.
 """
@@ -54,7 +54,6 @@ class Steps(NamedTuple):
     restart: bool  # the chain restarts with probability 1 - gamma a step
     every: bool  # the dual step sums over the start distribution at every step, else at one start state now and then
     dual_max: np.ndarray  # float64[m]
-    highest: np.ndarray  # float64[W]: no critic is above
 
 
 class RunState(NamedTuple):
@@ -68,6 +67,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]: -1
     drawn: np.ndarray  # float64[R, C]: the logits that alias entries were made from
     critic: np.ndarray  # float64[R, C, W]: Q_r, Q_c1, ...; without a constraint a column of zeros
+    highest: np.ndarray  # float64[R, W]: no critic of the signal has been above
     since: np.ndarray  # float64[R, S, W]: (N_s, L_s)
     top: np.ndarray  # float64[R, S]: largest of theta - drawn in the row, when it was last brought up to date
     choice: np.ndarray  # int64[R]: the pair at hand, -1 before the first
@@ -172,7 +172,7 @@ def _draw(
     explores = unit(alias, branch_bits(alias, second)) < explore
     q = draw_action(alias, code, bits)
     accept = unit(alias, low_bits(alias, rng, second))
-    # max x - x(q) is at most this, for no critic is above ``highest``.
+    # max x - x(q) is at most this, for no critic has been above ``highest``.
     wide = _U64(gone.shape[0])
     i, j = wide * s, wide * q
     ahead = (gone[0] - since[i]) * (highest[0] - critic[j])
@@ -204,9 +204,9 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     n_start = _U64(tables.start_entry.shape[0])
     wide = _U64(state.critic.shape[2])
     theta, drawn, critic = state.theta[r], state.drawn[r], state.critic[r].reshape(-1)
-    since, top = state.since[r].reshape(-1), state.top[r]
+    since, top, highest = state.since[r].reshape(-1), state.top[r], state.highest[r]
     dual, sums, rng = state.dual[r], state.sums[r], state.rng[r]
-    dual_max, eta, highest = steps.dual_max, steps.eta, steps.highest
+    dual_max, eta = steps.dual_max, steps.eta
     alpha, beta, explore, restart, every = (
         steps.alpha, steps.beta, steps.explore, steps.restart, steps.every,
     )  # fmt: skip
@@ -306,9 +306,14 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         change = (gone[0] - since[row]) * error_0 + (gone[1] - since[row + _ONE]) * error_1
         critic[old] += error_0
         critic[old + _ONE] += error_1
+        if critic[old] > highest[0]:
+            highest[0] = critic[old]
+        if critic[old + _ONE] > highest[1]:
+            highest[1] = critic[old + _ONE]
         for more in range(_TWO, wide):
             change += (gone[more] - since[row + more]) * error[more]
             critic[old + more] += error[more]
+            highest[more] = max(highest[more], critic[old + more])
         theta[here] -= alpha * change
         here, s = then, there
     state.samples[r] += n_steps

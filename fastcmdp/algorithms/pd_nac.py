@@ -168,8 +168,6 @@ class PDNACRun(Run):
         cmdp, tables, m = problem.cmdp, problem.tables, problem.cmdp.n_constraints
         k, unit, width = float(settings.outer), 1.0 - cmdp.gamma, max(2, 1 + m)
         slow = unit * k ** (-5 / 6)
-        highest = np.zeros(width)
-        highest[: 1 + m] = np.maximum(cmdp.signals.max(axis=0), 0.0) / unit
         self.steps = pd_nac.Steps(
             n_outer=settings.outer,
             alpha=settings.alpha or ALPHA * settings.c_alpha * slow,
@@ -181,7 +179,6 @@ class PDNACRun(Run):
             restart=settings.restart,
             every=settings.dual_estimate == "sum",
             dual_max=dual_cap(problem, settings.lambda_max),
-            highest=highest,
         )
         # Critics are averages of the signals, so this bounds every number of the run: no step needs to look.
         with np.errstate(over="ignore"):
@@ -203,6 +200,7 @@ class PDNACRun(Run):
             drawn=theta.copy(),
             top=np.zeros((replicates, cmdp.n_states)),
             critic=np.zeros((replicates, cmdp.n_choices, width)),
+            highest=np.zeros((replicates, width)),
             since=np.zeros((replicates, cmdp.n_states, width)),
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
