@@ -961,6 +961,8 @@ def crpo_advance(
     for _ in range(n_steps):
         z = [net.value(state.theta, q) for q in range(len(model.signals))]
         prob = refresh_all(model, identity(len(z)), z)
+        if not steps.carry_over:
+            state.critic = [list(origin) for _ in state.critic]
         learned = run_td(
             model, prob, state.rng, state.chain, steps.rule, net, state.critic, origin, steps.n_inner
         )
