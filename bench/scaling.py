@@ -72,9 +72,9 @@ def whole_over_sampler(rounds: int) -> None:
 
 
 @njit
-def collect_many(data, theta, tables, prob, pair, scores, times):
+def collect_many(data, theta, tables, actions, pair, scores, times):
     for _ in range(times):
-        forget_scores(scores, collect_scores(data, theta, tables, prob, pair, 100, scores))
+        forget_scores(scores, collect_scores(data, theta, tables, actions, pair, 100, scores))
 
 
 @njit
@@ -100,11 +100,11 @@ def log_linear_parts(rounds: int) -> None:
         "rows": (refresh_many, (data, run.state.theta[0], tables, actions, work.space, 50)),
         "scores": (
             collect_many,
-            (data, run.state.theta[0], tables, actions.prob, work.pair, work.scores, 50),
+            (data, run.state.theta[0], tables, actions, work.pair, work.scores, 50),
         ),
         "ASGD": (
             asgd_many,
-            (run.momentum, work.weights, work.scores, work.target, work.inner, work.omega, 50),
+            (run.solver, work.weights, work.scores, work.target, work.inner, work.omega, 50),
         ),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}

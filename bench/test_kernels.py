@@ -65,15 +65,15 @@ def batch(run):
     """Work space with one batch of scores and targets collected."""
     work, tables, data = run.work(), run.problem.tables, run.problem.policy.data
     pd_anpg.sample_batch(tables, run.actions[0], run.state.rng[0], H, True, work)
-    n_slots = collect(data, run.state.theta[0], tables, run.policies()[0], work.pair, work.scores)
+    n_slots = collect(data, run.state.theta[0], tables, run.actions[0], work.pair, work.scores)
     work.target[:] = work.advantage[:, 0] * tables.horizon
-    asgd.fill_weights(run.momentum, run.steps.n_skipped, work.weights)
+    asgd.fill_weights(run.solver, run.steps.n_skipped, work.weights)
     return work, n_slots
 
 
 @njit
-def collect(data, theta, tables, prob, pair, scores):
-    return collect_scores(data, theta, tables, prob, pair, H, scores)
+def collect(data, theta, tables, actions, pair, scores):
+    return collect_scores(data, theta, tables, actions, pair, H, scores)
 
 
 @pytest.mark.benchmark(group="ASGD: 100 steps")
@@ -83,16 +83,16 @@ def test_asgd(benchmark, dense, features, new_run, form):
     run = new_run(dense, fc.TabularSoftmax() if lazy else fc.LogLinear(features))
     work, n_slots = batch(run)
     if lazy:
-        call = (run.momentum, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
+        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
         asgd.asgd_lazy(*call)
         benchmark(asgd.asgd_lazy, *call)
     elif form.startswith("dense"):
-        call = (run.momentum, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
+        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
         asgd.asgd_dense(*call)
         benchmark(asgd.asgd_dense, *call)
     else:
         rows, target = work.scores.dense.tolist(), work.target.tolist()
-        benchmark.pedantic(naive.asgd_dense, (run.momentum, rows, target), rounds=2)
+        benchmark.pedantic(naive.asgd_dense, (run.solver, rows, target), rounds=2)
 
 
 @pytest.mark.benchmark(group="whole run: one outer step, H = 100, S = 100 dense, gamma = 0.95")
@@ -101,7 +101,7 @@ def test_whole_run(benchmark, dense, features, new_run, who):
     run = new_run(dense, fc.LogLinear(features) if who.startswith("log") else fc.TabularSoftmax())
     if who.startswith("naive"):
         state = naive.State(dense.n_choices, 1, 0, naive.streams(0, 0, 16))
-        arguments = (naive.plain(dense), naive.identity(dense.n_choices), run.momentum, run.steps, state, 1)
+        arguments = (naive.plain(dense), naive.identity(dense.n_choices), run.solver, run.steps, state, 1)
         benchmark.pedantic(naive.advance, arguments, rounds=2)
         return
     work = run.work()

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from fastcmdp import envs
-from fastcmdp.algorithms import ALGORITHMS, CRPO, PDANPG, CRPOSoftmax
+from fastcmdp import embed, envs, simulators
+from fastcmdp.algorithms import (
+    ALGORITHMS,
+    CNPGPDA,
+    CRPO,
+    NPGPD,
+    PDANPG,
+    PDNAC,
+    PMDPD,
+    CRPOSoftmax,
+    NPGPDSoftmax,
+)
 from fastcmdp.cmdp import CMDP
+from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, occupancy, optimum
 from fastcmdp.io import load, save
-from fastcmdp.policies import LogLinear, ReluSoftmax, TabularSoftmax
+from fastcmdp.policies import LogLinear, NeuralSoftmax, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
+from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
+from fastcmdp.tune import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",
     "CMDP",
+    "CNPGPDA",
     "CRPO",
+    "NPGPD",
     "PDANPG",
+    "PDNAC",
+    "PMDPD",
     "CRPOSoftmax",
+    "GymSimulator",
     "InfeasibleError",
     "LogLinear",
     "ModelError",
+    "NPGPDSoftmax",
+    "NeuralSoftmax",
     "ReluSoftmax",
     "Result",
     "SettingError",
+    "Simulator",
     "TabularSoftmax",
+    "compare",
+    "embed",
     "envs",
     "evaluate",
     "load",
@@ -35,5 +58,7 @@ __all__ = [
     "optimum",
     "resume",
     "save",
+    "simulators",
     "solve",
+    "tune",
 ]

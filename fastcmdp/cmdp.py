@@ -26,7 +26,6 @@ and branch b leads to state branch_target[b] with probability branch_prob[b].
 from __future__ import annotations
 
 import hashlib
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -37,20 +36,30 @@ import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
 from fastcmdp.errors import ModelError
+from fastcmdp.units import (
+    EPS,
+    Units,
+    check_finite,
+    constraint_units,
+    discount,
+    limits_of,
+    numbers_in,
+    read_only,
+    reward_units,
+    senses,
+    signal_names,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Table = Any  # what a user may pass: an array-like, a scipy.sparse array or matrix, or a list of those
 
-EPS = float(np.finfo(np.float64).eps)
 MAX_STATES = 2**31 - 1  # states are int32 in branch_target
-TINY = 1e-3  # signals that are smaller are scaled up: solvers' tolerances are absolute
-HUGE = 1e150  # beyond this, sums and products of values would overflow
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class CMDP:
+class CMDP(Units):
     """A constrained Markov decision process: explicit, validated at construction, read-only.
 
     This constructor takes the compressed rows (see the module's text); `from_arrays` takes tables.
@@ -152,7 +161,7 @@ class CMDP:
         action_of_choice: npt.ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self._set(gamma=_discount(gamma), state_to_choice=_state_offsets(state_to_choice))
+        self._set(gamma=discount(gamma), state_to_choice=_state_offsets(state_to_choice))
         self._set(action_of_choice=self._actions(action_of_choice))
         kept, branch_name = self._set_branches(choice_to_branch, branch_target, branch_prob, renormalize)
 
@@ -166,7 +175,7 @@ class CMDP:
             reward=on_choices(reward, "reward"),
             costs=np.stack(columns, axis=1) if columns else np.empty((self.n_choices, 0)),
         )
-        self._set(sense=_sense(sense, self.n_constraints), names=_names(names, self.n_constraints))
+        self._set(sense=senses(sense, self.n_constraints), names=signal_names(names, self.n_constraints))
         self._set_limits(limits)
 
     @classmethod
@@ -223,7 +232,7 @@ class CMDP:
 
         def signal(given: Table, what: str) -> npt.NDArray[Any]:
             if not _is_sparse(given):
-                array = _numbers(given, what)
+                array = numbers_in(given, what)
                 if array.shape == (S,):
                     return array
                 if array.shape == (S, A):
@@ -243,7 +252,7 @@ class CMDP:
                 return f"{what} of state {s}, action {a}, next state {rows.indices[i]}"
 
             values = rows.data.astype(np.float64)
-            _check_finite(values, place)
+            check_finite(values, place)
             return _values_at(rows, values, table)
 
         signals = _signals(costs, {(S,), (S, A), (S, A, S)})
@@ -292,7 +301,7 @@ class CMDP:
     def choice_state(self) -> Int32Array:
         """The state of each choice, int32 (C,)."""
         states = np.arange(self.n_states, dtype=np.int32)
-        return _read_only(np.repeat(states, np.diff(self.state_to_choice)))
+        return read_only(np.repeat(states, np.diff(self.state_to_choice)))
 
     def transition_matrix(self) -> scipy.sparse.csr_array:
         """P as a float64 CSR array (C, S), duplicate targets summed; built once, read-only.
@@ -312,7 +321,7 @@ class CMDP:
             matrix = matrix.copy()
             matrix.sum_duplicates()
         for array in (matrix.data, matrix.indices, matrix.indptr):
-            _read_only(array)
+            read_only(array)
         return matrix
 
     def with_limits(self, limits: npt.ArrayLike | None) -> CMDP:
@@ -328,40 +337,6 @@ class CMDP:
         other.__dict__.update(self.__dict__)
         other._set_limits(limits)
         return other
-
-    def to_user_values(self, values: npt.ArrayLike) -> FloatArray:
-        """J in kernel units, (..., 1+m), to the user's units, equation (6).
-
-        Examples
-        --------
-        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [3], [4], gamma=0.5, limits=9)
-        >>> cmdp.to_user_values(cmdp.signals[0] / (1 - 0.5)).tolist()
-        [6.0, 8.0]
-        """
-        kernel = _last_axis(values, 1 + self.n_constraints, "values")
-        user = np.empty_like(kernel)
-        user[..., 0] = self.reward_scale * kernel[..., 0] + self.reward_shift / (1.0 - self.gamma)
-        user[..., 1:] = self.limits - self._sign * self.constraint_scale * kernel[..., 1:]
-        return user
-
-    def to_user_duals(self, duals: npt.ArrayLike) -> FloatArray:
-        """Multipliers in kernel units, (..., m), to the user's units, equation (7)."""
-        return _last_axis(duals, self.n_constraints, "duals") * (self.reward_scale / self.constraint_scale)
-
-    def from_user_duals(self, duals: npt.ArrayLike) -> FloatArray:
-        """Multipliers in the user's units, (..., m), to kernel units: the inverse of `to_user_duals`."""
-        return _last_axis(duals, self.n_constraints, "duals") * (self.constraint_scale / self.reward_scale)
-
-    def slack(self, values: npt.ArrayLike) -> FloatArray:
-        """By how much values in the user's units, (..., 1+m), meet the limits, (..., m); negative if not.
-
-        Examples
-        --------
-        >>> CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=3).slack([2.0, 2.0]).tolist()
-        [1.0]
-        """
-        user = _last_axis(values, 1 + self.n_constraints, "values")
-        return self._sign * (self.limits - user[..., 1:])
 
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on: rows, signals, start, discount, limits and senses."""
@@ -388,7 +363,7 @@ class CMDP:
         >>> cmdp.action_probabilities([[0.25, 0.75]]).tolist()
         [0.25, 0.75]
         """
-        given = _numbers(policy, "policy")
+        given = numbers_in(policy, "policy")
         if given.ndim == 2 and given.shape[0] == self.n_states and given.shape[1] >= self.n_actions:
             given = given[self.choice_state, self.action_of_choice]
         elif given.shape != (self.n_choices,):
@@ -417,12 +392,7 @@ class CMDP:
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
-            object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
-
-    @property
-    def _sign(self) -> FloatArray:
-        """σ of equation (5), (m,)."""
-        return np.array([1.0 if sign == "<=" else -1.0 for sign in self.sense])
+            object.__setattr__(self, name, read_only(value) if isinstance(value, np.ndarray) else value)
 
     def _choice_name(self, q: int) -> str:
         s = int(np.searchsorted(self.state_to_choice, q, side="right")) - 1
@@ -453,7 +423,7 @@ class CMDP:
         begin = _offsets(offsets, "choice_to_branch", self.n_choices)
         size = int(begin[-1])
         targets = _vector(_integers(target, "branch_target"), "branch_target", size, "branches")
-        given = _vector(_numbers(prob, "branch_prob"), "branch_prob", size, "branches")
+        given = _vector(numbers_in(prob, "branch_prob"), "branch_prob", size, "branches")
 
         def branch_name(b: int) -> str:
             q = int(np.searchsorted(begin, b, side="right")) - 1
@@ -484,7 +454,7 @@ class CMDP:
         self, values: npt.ArrayLike, what: str, kept: npt.NDArray[np.bool_], branch_name: Callable[[int], str]
     ) -> FloatArray:
         """A signal on choices, states or branches (as given, before some were dropped) as one on choices."""
-        given = _numbers(values, what)
+        given = numbers_in(values, what)
         # A valid model has S <= C <= B, and where two of them are equal there is one choice a state or one
         # branch a choice, so that both readings agree.
         name_of: dict[int, Callable[[int], str]] = {
@@ -498,7 +468,7 @@ class CMDP:
                 f"({self.n_choices}), state ({self.n_states}) or branch ({len(kept)})"
             )
         signal = np.array(given, dtype=np.float64)
-        _check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}")
+        check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}")
         if given.size == self.n_choices:
             return signal
         if given.size == self.n_states:
@@ -507,20 +477,10 @@ class CMDP:
 
     def _set_limits(self, limits: npt.ArrayLike | None) -> None:
         """Set the limits and, by equations (4) and (5), the signals and their scales."""
-        m = self.n_constraints
-        bounds = np.atleast_1d(_numbers([] if limits is None else limits, "limits")).astype(np.float64)
-        if bounds.shape != (m,):
-            found = "missing" if limits is None else f"of shape {bounds.shape}"
-            raise ModelError(f"limits are {found} for {m} cost(s); pass one number per cost")
-        _check_finite(bounds, lambda i: f"limits[{i}]")
-        low, high = float(self.reward.min()), float(self.reward.max())
-        constant = high - low <= 8 * EPS * max(abs(low), abs(high))  # to rounding
-        # Within range already, and not mostly offset: an offset is noise to estimates with a random horizon.
-        fits = low >= 0.0 and high <= 1.0 and (constant or (low <= high - low and high - low >= TINY))
-        shift, scale = (0.0, 1.0) if fits else (low, 1.0 if constant else high - low)
+        bounds = limits_of(limits, self.n_constraints)
+        shift, scale = reward_units(float(self.reward.min()), float(self.reward.max()))
         constraints = self._sign * ((1.0 - self.gamma) * bounds - self.costs)
-        peaks = np.abs(constraints).max(axis=0)
-        scales = np.where((peaks > 1.0) | ((peaks < TINY) & (peaks > 0.0)), peaks, 1.0)
+        scales = constraint_units(np.abs(constraints).max(axis=0))
         self._set(
             limits=bounds,
             reward_shift=shift,
@@ -530,11 +490,6 @@ class CMDP:
         )
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.setflags(write=False)
-    return array
-
-
 def _is_sparse(values: Table) -> bool:
     """Whether values is sparse, or a list or tuple with something sparse in it."""
     return scipy.sparse.issparse(values) or (
@@ -542,26 +497,8 @@ def _is_sparse(values: Table) -> bool:
     )
 
 
-def _numbers(values: Table, what: str) -> npt.NDArray[Any]:
-    """Values as an array of real numbers; not copied if they are one already."""
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{what} cannot be read as an array: {error}") from None
-    if array.dtype.kind not in "biuf":
-        raise ModelError(f"{what} has dtype {array.dtype}; it must hold real numbers")
-    return array
-
-
-def _last_axis(values: npt.ArrayLike, size: int, what: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim == 0 or array.shape[-1] != size:
-        raise ModelError(f"{what} has shape {array.shape}; its last axis must have {size} entries")
-    return array
-
-
 def _integers(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    array = _numbers(values, what)
+    array = numbers_in(values, what)
     if array.dtype.kind not in "iu":
         raise ModelError(
             f"{what} has dtype {array.dtype}; it must hold integers: cast it with .astype(np.int64)"
@@ -577,13 +514,6 @@ def _vector(array: npt.NDArray[Any], what: str, size: int, items: str) -> npt.ND
     return array
 
 
-def _check_finite(values: FloatArray, place: Callable[[int], str]) -> None:
-    good = np.abs(values) < HUGE
-    if not good.all():
-        i = int(np.argmin(good))
-        raise ModelError(f"{place(i)} is {values[i]}; it must be a finite number, below {HUGE:g} in size")
-
-
 def _check_range(values: npt.NDArray[Any], end: int, place: Callable[[int], str]) -> None:
     good = (values >= 0) & (values < end)
     if not good.all():
@@ -594,12 +524,6 @@ def _check_range(values: npt.NDArray[Any], end: int, place: Callable[[int], str]
 def _check_states(n_states: int) -> None:
     if not 1 <= n_states <= MAX_STATES:
         raise ModelError(f"the model has {n_states} states; it must have between 1 and {MAX_STATES}")
-
-
-def _discount(gamma: float) -> float:
-    if not isinstance(gamma, numbers.Real) or not 0.0 < float(gamma) < 1.0:
-        raise ModelError(f"gamma is {gamma!r}; it must be a number strictly between 0 and 1")
-    return float(gamma)
 
 
 def _cumulated(counts: npt.NDArray[Any]) -> IntArray:
@@ -640,7 +564,7 @@ def _state_offsets(values: npt.ArrayLike) -> IntArray:
 
 def _probabilities(values: npt.NDArray[Any], place: Callable[[int], str]) -> FloatArray:
     prob = np.array(values, dtype=np.float64)
-    _check_finite(prob, place)
+    check_finite(prob, place)
     if prob.size and prob.min() < 0.0:
         i = int(np.argmin(prob))
         raise ModelError(f"{place(i)} is {prob[i]}; it must not be negative")
@@ -692,7 +616,7 @@ def _signals(costs: Table, shapes: set[tuple[int, ...]]) -> list[Table]:
         not costs or any(isinstance(part, np.ndarray) or _is_sparse(part) for part in costs)
     ):
         return list(costs)
-    array = _numbers(costs, "costs")
+    array = numbers_in(costs, "costs")
     one, many = array.shape in shapes, array.shape[1:] in shapes
     if one and many and array.ndim == 3:
         raise ModelError(
@@ -705,7 +629,7 @@ def _signals(costs: Table, shapes: set[tuple[int, ...]]) -> list[Table]:
 def _start(start: npt.ArrayLike | None, n_states: int, renormalize: bool) -> FloatArray:
     if start is None:
         return np.full(n_states, 1.0 / n_states)
-    given = _numbers(start, "start")
+    given = numbers_in(start, "start")
     if given.ndim == 0:
         _check_range(_integers(given, "start")[None], n_states, lambda _: "start")
         return np.bincount([int(given)], minlength=n_states).astype(np.float64)
@@ -715,24 +639,6 @@ def _start(start: npt.ArrayLike | None, n_states: int, renormalize: bool) -> Flo
     return _normalised(
         prob, np.array([0, n_states]), given.dtype, renormalize, lambda _: "start probabilities"
     )
-
-
-def _sense(sense: str | Sequence[str], m: int) -> tuple[str, ...]:
-    each = (sense,) if isinstance(sense, str) else tuple(sense)
-    senses = each * m if isinstance(sense, str) else each
-    if len(senses) != m or not all(s in ("<=", ">=") for s in each):
-        raise ModelError(f'sense is {sense!r}; it must be "<=" or ">=", or {m} of them, one per cost')
-    return senses
-
-
-def _names(names: Sequence[str] | None, m: int) -> tuple[str, ...]:
-    if names is None:
-        return ("reward", "cost") if m == 1 else ("reward", *(f"cost {i}" for i in range(m)))
-    if len(names) != 1 + m or len(set(names)) != 1 + m or not all(isinstance(name, str) for name in names):
-        raise ModelError(
-            f"names is {names!r}; it must be {1 + m} different strings: the reward's, then each cost's"
-        )
-    return tuple(names)
 
 
 def _mask(available: npt.ArrayLike | None, n_states: int, n_actions: int) -> npt.NDArray[np.bool_]:
@@ -766,7 +672,7 @@ def _stacked(table: Table, what: str) -> scipy.sparse.csr_array:
         by_action = scipy.sparse.vstack([_canonical(part, what) for part in table], format="csr")
         order = np.arange(by_action.shape[0]).reshape(len(table), -1).T.reshape(-1)
         return by_action[order]
-    array = _numbers(table, what)
+    array = numbers_in(table, what)
     if array.ndim != 3 or array.shape[0] != array.shape[2] or array.size == 0:
         raise ModelError(
             f"{what} has shape {array.shape}; a dense one must be (S, A, S): state, action, next state. "

@@ -1,4 +1,4 @@
-"""Pictures of a run. Matplotlib is imported when the first one is drawn."""
+"""Pictures of a run, and of several compared. Matplotlib is imported when the first one is drawn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from fastcmdp.compare import Comparison
 
 Float = NDArray[np.float64]
 
@@ -23,6 +26,9 @@ LEARNED = "#0072B2"
 OPTIMUM = "#D55E00"
 LIMIT = "#000000"
 FEASIBLE = "#009E73"
+COLOURS = (LEARNED, OPTIMUM, FEASIBLE, "#CC79A7", "#56B4E9", "#E69F00", LIMIT, "#7A7A7A")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", ":")
 ALLOWED: dict[str, Any] = {"color": FEASIBLE, "alpha": 0.12, "linewidth": 0, "zorder": 0}
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
@@ -69,12 +75,10 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
     >>> len(plot_run(result).axes)
     2
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter
-    except ImportError as error:
-        raise SettingError(f"plots need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
+    matplotlib = _matplotlib()
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
     cmdp, n_panels = result.cmdp, 1 + result.cmdp.n_constraints
     samples, iterates, mixture = curves(result)
     with matplotlib.rc_context(STYLE):
@@ -93,32 +97,156 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
         panels[-1].set_xlim(0, max(float(samples.max(initial=0)), 1.0))
         figure.align_ylabels(panels)
         _legend(figure, len(iterates), result.trace.exact, bool(cmdp.n_constraints))
-        if path is not None:
-            try:
-                figure.savefig(path, dpi=150)
-            except ValueError as error:
-                raise SettingError(f"{path}: {error}") from error
+        _save(figure, path)
     return figure
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SettingError(f"plots need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
+    return matplotlib
+
+
+def _save(figure: Figure, path: str | Path | None) -> None:
+    if path is not None:
+        try:
+            figure.savefig(path, dpi=150)
+        except ValueError as error:
+            raise SettingError(f"{path}: {error}") from error
+
+
+def plot_comparison(
+    comparison: Comparison, path: str | Path | None = None, *, title: str | None = None
+) -> Figure:
+    """Draw relative gap and violation of the mixture against the transitions of one replicate, a line a method.
+
+    With several budgets a point is a run to its end, with a schedule of its own. With one budget a line is the
+    mixture so far along that run, which guarantees say nothing about but at the end. Bands are 95 % bootstrap
+    intervals over replicates. The axes are logarithmic; below the lowest decade that matters the vertical ones are
+    linear down to 0, where what is met, or better than the optimum, is drawn.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    path : path, optional
+        Where to write it; the format follows from the ending (.png, .svg, .pdf).
+    title : str, optional
+        Default: the size of the model.
+
+    Raises
+    ------
+    SettingError
+        Matplotlib is not installed, or does not know the ending of ``path``.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> from fastcmdp.plots import plot_comparison
+    >>> found = fc.compare(fc.envs.river_swim(), samples=[1e5, 2e5], replicates=2)
+    >>> [axes.get_ylabel() for axes in plot_comparison(found).axes]
+    ['gap / optimum', 'violation / range']
+    """
+    matplotlib = _matplotlib()
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    cmdp = comparison.cmdp
+    lines = comparison.lines()
+    single = len({entry.budget for entry in comparison.entries}) <= 1
+    with matplotlib.rc_context(STYLE):
+        n_panels = 1 + bool(cmdp.n_constraints)
+        figure = Figure(figsize=(7.0, 1.2 + 2.6 * n_panels), layout="constrained")
+        panels = figure.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0]
+        handles = []
+        for k, line in enumerate(lines):
+            look: dict[str, Any] = {
+                "color": COLOURS[k % len(COLOURS)],
+                "linestyle": DASHES[k // len(COLOURS) % 3],
+            }
+            if not single:
+                look |= {"marker": MARKERS[k % len(MARKERS)], "markersize": 4.5}
+            for axes, band in zip(panels, (line.gap, line.violation), strict=False):
+                low, mean, high = (np.maximum(part, 0.0) for part in (band.low, band.mean, band.high))
+                drawn = axes.plot(line.samples, mean, linewidth=1.6, label=line.label, **look)
+                axes.fill_between(line.samples, low, high, color=look["color"], alpha=0.15, linewidth=0)
+            handles += drawn
+        for i, (axes, name) in enumerate(zip(panels, ("gap / optimum", "violation / range"), strict=False)):
+            bands = [(line.gap, line.violation)[i] for line in lines]
+            _logarithm_and_zero(
+                axes, np.concatenate([[], *(np.ravel((b.low, b.mean, b.high)) for b in bands)])
+            )
+            axes.set_ylabel(name)
+            axes.set_xscale("log")
+            axes.grid(color="0.9", linewidth=0.6)
+            axes.set_axisbelow(True)
+        panels[0].set_title(_plain(title or _size(cmdp), 76) + "\n" + _what(comparison, single), loc="left")
+        panels[-1].set_xlabel("transitions drawn by one replicate")
+        panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+        figure.align_ylabels(panels)
+        longest = max((len(line.label) for line in lines), default=1)
+        ncols = max(1, min(4, len(lines), 92 // (longest + 8)))
+        figure.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.6)
+        _save(figure, path)
+    return figure
+
+
+def _what(comparison: Comparison, single: bool) -> str:
+    """What the lines and bands are, as the second line of a title."""
+    replicates = comparison.entries[0].result.samples.size if comparison.entries else 0
+    what = "mixture of the policies so far" if single else "mixture of a whole run at each budget"
+    return f"{what}; {replicates} replicates, bands: 95 % intervals"
+
+
+LEAST_SHOWN = 1e-4  # relative errors: below, they are drawn on a linear part of the axis that ends at 0
+MOST_DECADES = 4
+
+
+def _logarithm_and_zero(axes: Axes, values: Float) -> None:
+    """A logarithmic axis; with a linear part that ends at 0 where there are values of (nearly) 0."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, SymmetricalLogLocator
+
+    known = values[np.isfinite(values)]
+    top = max(float(known.max(initial=0.0)), 10 * LEAST_SHOWN)
+    lowest = float(known[known > 0].min(initial=top))
+    floor = max(10.0 ** np.floor(np.log10(lowest)), LEAST_SHOWN, top * 10.0**-MOST_DECADES)
+    subs = (1.0, 2.0, 5.0) if top / floor < 30 else (1.0,)
+    if known.min(initial=top) >= floor:
+        axes.set_yscale("log")
+        axes.set_ylim(0.8 * lowest, top * 1.25)
+        axes.yaxis.set_major_locator(LogLocator(10.0, subs))
+    else:
+        axes.set_yscale("symlog", linthresh=floor, linscale=0.5)
+        axes.set_ylim(-0.12 * floor, top * 1.25)
+        axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10.0, linthresh=floor, subs=list(subs)))
+        axes.axhline(0.0, color="0.4", linewidth=0.8, zorder=0.5)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.3g} %" if y else "0"))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def curves(result: Result) -> tuple[Float, Float, Float]:
     """What is drawn: samples float64[n], then J of the policies and of their mixture, float64[R, n, 1+m] each.
 
     In the user's units, at the trace points that are written. NaN where nothing is known: from the failure of
-    a replicate on, and at the first point where only estimates between points are at hand.
+    a replicate on, at the first point where only estimates between points are at hand, and in the mixture until
+    an outer step belongs to the output.
     """
     trace, cmdp = result.trace, result.cmdp
     n, m = trace.done, cmdp.n_constraints
     outer = trace.outer[:n].astype(np.float64)
-    steps = np.diff(outer)[:, None]
+    kept = trace.kept[:, :n, None].astype(np.float64)
+    kept[kept == 0] = np.nan
+    steps = np.diff(trace.kept[:, :n], axis=1)[:, :, None]
     if trace.exact:
         iterates = np.concatenate([trace.reward[:, :n, None], trace.constraints[:, :n]], axis=2)
         sums = np.cumsum((iterates[:, 1:] + iterates[:, :-1]) / 2 * steps, axis=1)
-        mixture = np.concatenate([iterates[:, :1], sums / outer[1:, None]], axis=1)
+        mixture = np.concatenate([iterates[:, :1], sums / kept[:, 1:]], axis=1)
     else:
         totals = trace.sums[:, :n, : 1 + m]
         unknown = np.full((len(totals), min(n, 1), 1 + m), np.nan)
-        between, so_far = np.diff(totals, axis=1) / steps, totals[:, 1:] / outer[1:, None]
+        width = np.where(steps > 0, steps, np.nan)
+        between, so_far = np.diff(totals, axis=1) / width, totals[:, 1:] / kept[:, 1:]
         iterates = cmdp.to_user_values(np.concatenate([unknown, between], axis=1))
         mixture = cmdp.to_user_values(np.concatenate([unknown, so_far], axis=1))
         ended = (result.failed >= 0)[:, None] & (outer > result.failed[:, None])
@@ -200,10 +328,11 @@ def _legend(figure: Figure, replicates: int, exact: bool, constrained: bool) -> 
 
 
 def _title(result: Result) -> str:
-    cmdp = result.cmdp
-    return (
-        f"{result.algorithm.name}: {cmdp.n_states:,} states, {cmdp.n_choices:,} choices, gamma {cmdp.gamma:g}"
-    )
+    return f"{result.algorithm.name}: {_size(result.cmdp)}"
+
+
+def _size(cmdp: CMDP) -> str:
+    return f"{cmdp.n_states:,} states, {cmdp.n_choices:,} choices, gamma {cmdp.gamma:g}"
 
 
 def _axis_name(name: str, i: int, m: int) -> str:

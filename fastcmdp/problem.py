@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import Tables
 from fastcmdp.policies import BoundPolicy
 
 
@@ -22,7 +21,8 @@ class Problem:
     Attributes
     ----------
     cmdp : CMDP
-    tables : Tables
+        Or a Simulator, which has what runs and results read of a model.
+    tables : Tables or World
         What the sampler reads.
     policy : BoundPolicy
     optimum : Optimum or None
@@ -32,7 +32,7 @@ class Problem:
     """
 
     cmdp: CMDP
-    tables: Tables
+    tables: Any
     policy: BoundPolicy
     optimum: Optimum | None
     draws: str = "fast"

@@ -103,7 +103,7 @@ def _least_slack(cmdp: CMDP, values: Float) -> Float:
     return np.where(np.isfinite(values[:, :, 0]), slack, -np.inf)
 
 
-def new_trace(n_outer: int, windows: int, replicates: int, cmdp: CMDP, exact: bool) -> Trace:
+def new_trace(n_outer: int, windows: int, replicates: int, cmdp: Any, exact: bool) -> Trace:
     """An empty trace of up to ``windows`` windows of equal length."""
     outer = np.unique(np.round(np.linspace(0, n_outer, windows + 1)).astype(np.int64))
     n, m = len(outer), cmdp.n_constraints

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, optimum
-from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
 from fastcmdp.problem import Problem
 from fastcmdp.results import Result, new_trace, read_run, restore
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import build_tables
 
 EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
@@ -45,7 +46,7 @@ class Progress(NamedTuple):
 
 
 def solve(
-    cmdp: CMDP,
+    cmdp: CMDP | Simulator,
     algorithm: Algorithm | None = None,
     *,
     policy: Policy | None = None,
@@ -63,9 +64,11 @@ def solve(
 
     Parameters
     ----------
-    cmdp : CMDP
+    cmdp : CMDP or Simulator
+        With a simulator there is no optimum and no exact evaluation: the gap is NaN and averages are the run's own
+        estimates; ``simulator.evaluate`` measures a policy.
     algorithm : PDANPG or another settings object, default ``PDANPG()``
-    policy : TabularSoftmax or LogLinear, default TabularSoftmax()
+    policy : TabularSoftmax, LogLinear or NeuralSoftmax, default TabularSoftmax(); for a simulator LogLinear()
     seed : int
         Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
         interruptions.
@@ -108,7 +111,7 @@ def solve(
     (True, (2,), (2, 1))
     """
     algorithm = PDANPG() if algorithm is None else algorithm
-    if isinstance(optimum, Optimum) and optimum.policy.shape != (cmdp.n_choices,):
+    if isinstance(optimum, Optimum) and isinstance(cmdp, CMDP) and optimum.policy.shape != (cmdp.n_choices,):
         raise SettingError(
             f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
         )
@@ -118,13 +121,25 @@ def solve(
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     result = start(
-        cmdp, algorithm, policy or TabularSoftmax(), int(seed), int(replicates), int(trace), optimum, draws
+        cmdp,
+        algorithm,
+        policy or default_policy(cmdp),
+        int(seed),
+        int(replicates),
+        int(trace),
+        optimum,
+        draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
 
 
+def default_policy(cmdp: CMDP | Simulator) -> Policy:
+    """The policy class where none is given."""
+    return LogLinear() if isinstance(cmdp, Simulator) else TabularSoftmax()
+
+
 def start(
-    cmdp: CMDP,
+    cmdp: CMDP | Simulator,
     algorithm: Algorithm,
     policy: Policy,
     seed: int,
@@ -137,8 +152,22 @@ def start(
     if not isinstance(algorithm, Algorithm):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
     if isinstance(policy, type) or not hasattr(policy, "bind"):
-        raise SettingError(f"policy = {policy!r}: give TabularSoftmax() or LogLinear(features)")
+        raise SettingError(
+            f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
+        )
+    if isinstance(cmdp, Simulator) and not algorithm.samples_only:
+        raise SettingError(
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD() or CNPGPDA()"
+        )
     bound = policy.bind(cmdp)
+    if isinstance(cmdp, Simulator):
+        if isinstance(known, Optimum) or known:
+            raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
+        run = algorithm.run(
+            Problem(cast(CMDP, cmdp), cmdp.world(bound), bound, None, draws), seed, replicates
+        )
+        trace = new_trace(algorithm.outer, windows, replicates, cmdp, False)
+        return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
     if known is None:
         known = cmdp.n_choices <= EXACT_CHOICES
     best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
@@ -185,7 +214,7 @@ def resume(
         steps = result.run.state.failed[failed]
         warnings.warn(
             f"numbers ceased to be finite in replicates {failed.tolist()} at outer steps {steps.tolist()}; they "
-            "stopped there. Smaller learning rates help.",
+            f"stopped there. {result.run.fault(failed[0]) or 'Smaller learning rates help.'}",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -279,7 +308,10 @@ class _Loop:
 
 
 def load_run(
-    path: str | Path, cmdp: CMDP, policy: Policy | None = None, optimum: Optimum | bool | None = None
+    path: str | Path,
+    cmdp: CMDP | Simulator,
+    policy: Policy | None = None,
+    optimum: Optimum | bool | None = None,
 ) -> Result:
     """Read a run that ``Result.save`` or a checkpoint wrote; ``resume`` goes on with it.
 
@@ -311,7 +343,7 @@ def load_run(
     result = start(
         cmdp,
         made,
-        policy or TabularSoftmax(),
+        policy or default_policy(cmdp),
         seed,
         replicates,
         windows,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel, reassociated
-from fastcmdp.kernels.policies import dot
+from fastcmdp.kernels.vectors import dot
 
 
 class Momentum(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import cfunc, njit
 
 
 def _hash_of_sources() -> str:
@@ -95,3 +95,18 @@ def inlined(function: Callable[..., Any]) -> Any:
 def reassociated(function: Callable[..., Any]) -> Any:
     """Compile as ``inlined`` does, with sums in any order: for dot products, which vectorise only so."""
     return _compile(function, fastmath={"reassoc", "nsz", "contract"}, **INLINE)
+
+
+def callback(function: Callable[..., Any], signature: Any) -> Any:
+    """Compile for callers in C, as ``numba.cfunc`` does, at once; cached on disk as kernels are."""
+    options: dict[str, Any] = {"error_model": "numpy"}
+    try:
+        from numba.core.ccallback import CFunc  # numba.cfunc compiles before its cache could be moved
+
+        compiled = CFunc(function, (signature.args, signature.return_type), {}, options)
+        compiled.enable_caching()
+        _own_files(compiled)
+        compiled.compile()
+    except (ImportError, RuntimeError, OSError, AttributeError, TypeError):
+        return cfunc(signature, **options)(function)
+    return compiled

@@ -1,4 +1,8 @@
-"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on an explicit model."""
+"""The outer loop of PD-ANPG (Algorithm 2 of the paper) on a model or a simulator, for any inner solver.
+
+The solver is data: `Momentum` stands for ASGD (or plain SGD), `Projected` for the inner loop of NPG-PD; the code is
+picked by its class.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from numba.extending import overload
 
 from fastcmdp.kernels.asgd import (
     InnerState,
+    Momentum,
     Weights,
     asgd_dense,
     asgd_lazy,
@@ -17,15 +22,16 @@ from fastcmdp.kernels.asgd import (
     natural_norm,
 )
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
 from fastcmdp.kernels.policies import (
-    DenseFeatures,
     Scores,
     _is,
     collect_scores,
     forget_scores,
+    has_dense_scores,
     refresh_touched,
 )
-from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.simulate import row_of_choice, run_jobs
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -100,14 +106,14 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = rollouts(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
-        job_row[2 * h + 1] = tables.state_row[tables.choice_state[q]]
+        job_row[2 * h + 1] = row_of_choice(tables, q)
     n = 2 * n_pairs
-    transitions += rollouts(
+    transitions += run_jobs(
         tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
     )
     for h in range(n_pairs):
@@ -116,28 +122,44 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     return transitions
 
 
-def run_inner(policy, momentum, work, n_pairs, n_slots):
-    """ASGD over the collected scores and work.target, in the form that fits the policy's scores."""
+def prepare(solver, n_skipped, weights):
+    """Fill what a solver keeps for all outer steps."""
+    raise NotImplementedError
+
+
+@overload(prepare)
+def _prepare(solver, n_skipped, weights):
+    if _is(solver, Momentum):
+        return lambda solver, n_skipped, weights: fill_weights(solver, n_skipped, weights)
+    return lambda solver, n_skipped, weights: None
+
+
+def run_inner(policy, solver, work, n_pairs, n_slots):
+    """Run the solver over the collected scores and work.target, in the form that fits the policy's scores.
+
+    work.omega is the outcome; returned is omega.F omega.
+    """
     raise NotImplementedError
 
 
 @overload(run_inner)
-def _run_inner(policy, momentum, work, n_pairs, n_slots):
-    if _is(policy, DenseFeatures):
+def _run_inner(policy, solver, work, n_pairs, n_slots):
+    is_dense = has_dense_scores(policy)
+    if _is(solver, Projected):
+        solve = projected_dense if is_dense else projected_lazy
 
-        def dense(policy, momentum, work, n_pairs, n_slots):
-            asgd_dense(
-                momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega
-            )
-            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, True)
+        def projected(policy, solver, work, n_pairs, n_slots):
+            solve(solver, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-        return dense
+        return projected
+    accelerate = asgd_dense if is_dense else asgd_lazy
 
-    def lazy(policy, momentum, work, n_pairs, n_slots):
-        asgd_lazy(momentum, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-        return natural_norm(work.scores, work.omega, n_pairs, False)
+    def accelerated(policy, solver, work, n_pairs, n_slots):
+        accelerate(solver, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
+        return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-    return lazy
+    return accelerated
 
 
 @kernel
@@ -170,7 +192,7 @@ def update_level(state, r, i, value, n_pilot):
 
 
 @kernel
-def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
+def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
 
     It stops early where a number ceases to be finite.
@@ -181,18 +203,18 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
     dual = state.dual[r]
     sums = state.sums[r]
     root_k = math.sqrt(steps.n_outer)
-    fill_weights(momentum, steps.n_skipped, work.weights)
+    prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
         state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
-        n_slots = collect_scores(policy, theta, tables, actions.prob, work.pair, n_inner, work.scores)
+        n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
-        norm = run_inner(policy, momentum, work, n_inner, n_slots)
+        norm = run_inner(policy, solver, work, n_inner, n_slots)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel, reassociated
-from fastcmdp.kernels.tables import RowSpace, fill_action_row
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.neural import backward, forward
+from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row
+from fastcmdp.kernels.vectors import combine, dot
 
 _ONE = np.uint64(1)
 
@@ -42,6 +44,36 @@ class DenseFeatures(NamedTuple):
     phi: np.ndarray  # float64[C, d]
 
 
+class Network(NamedTuple):
+    """Logits from a network (see neural.py), run once on each input row of a state.
+
+    Either a state has one row and the network an output for each position in its list of choices, or a state has a
+    row for each choice and the network one output: outputs, row after row, are the logits of the state's choices.
+    """
+
+    features: np.ndarray  # float64[rows, n_inputs]
+    state_to_row: np.ndarray  # int64[S+1]
+    width1: int
+    width2: int  # 0: one hidden layer
+    n_outputs: int
+    relu: bool
+
+
+class Linear(NamedTuple):
+    """Logits linear in the features: a block of theta an output (features of states), or one block for all."""
+
+    n_outputs: int
+
+
+class LiveNetwork(NamedTuple):
+    """Logits from a network (see neural.py) run on the features of a state, or of each of its actions."""
+
+    width1: int
+    width2: int
+    n_outputs: int
+    relu: bool
+
+
 class Scores(NamedTuple):
     """Scores of a batch of H pairs, and the work space to collect them.
 
@@ -63,20 +95,9 @@ def _is(policy: Any, kind: type) -> bool:
     return getattr(policy, "instance_class", None) is kind
 
 
-@reassociated
-def dot(x, y):
-    """Inner product of two vectors."""
-    total = 0.0
-    for j in range(x.shape[0]):
-        total += x[j] * y[j]
-    return total
-
-
-@reassociated
-def combine(out, keep, x, weight, y, other):
-    """out = keep out + weight x + other y: two rows a sweep, for memory is what a sweep costs."""
-    for j in range(out.shape[0]):
-        out[j] = keep * out[j] + weight * x[j] + other * y[j]
+def has_dense_scores(policy: Any) -> bool:
+    """Whether scores of this kind (a numba type) are rows of ``Scores.dense``."""
+    return any(_is(policy, kind) for kind in (DenseFeatures, Network, Linear, LiveNetwork))
 
 
 def logit(policy, theta, q):
@@ -110,6 +131,55 @@ def _logit(policy, theta, q):
     return None
 
 
+def write_logits(policy, theta, s, first, last, out):
+    """Write the logits of choices first .. last-1, those of state s, to out; return the largest."""
+    raise NotImplementedError
+
+
+@overload(write_logits, jit_options=INLINE)
+def _write_logits(policy, theta, s, first, last, out):
+    if _is(policy, Network):
+
+        def network(policy, theta, s, first, last, out):
+            width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
+            features, n_inputs = policy.features.reshape(-1), policy.features.shape[1]
+            scratch = np.empty(width1 + width2 + n_outputs)
+            z = width1 + width2
+            top = -np.inf
+            q = first
+            for row in range(policy.state_to_row[s], policy.state_to_row[s + 1]):
+                forward(
+                    features,
+                    row * n_inputs,
+                    n_inputs,
+                    theta,
+                    width1,
+                    width2,
+                    n_outputs,
+                    relu,
+                    scratch,
+                    scratch,
+                    z,
+                )
+                for o in range(min(n_outputs, last - q)):
+                    out[q] = scratch[z + o]
+                    top = max(top, out[q])
+                    q += 1
+            return top
+
+        return network
+
+    def one_by_one(policy, theta, s, first, last, out):
+        top = -np.inf
+        for q in range(first, last):
+            z = logit(policy, theta, q)
+            out[q] = z
+            top = max(top, z)
+        return top
+
+    return one_by_one
+
+
 @inlined
 def refresh_states(policy, theta, tables, actions, space, states, n):
     """Recompute the action probabilities and alias entries of ``states[0:n]`` from theta."""
@@ -121,11 +191,7 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
         s = states[k]
         first = state_to_choice[s]
         last = state_to_choice[s + 1]
-        top = -np.inf
-        for q in range(first, last):
-            z = logit(policy, theta, q)
-            prob[q] = z
-            top = max(top, z)
+        top = write_logits(policy, theta, s, first, last, prob)
         total = 0.0
         for q in range(first, last):
             p = math.exp(prob[q] - top)
@@ -213,22 +279,26 @@ def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
 
         return tabular
 
-    def everywhere(policy, theta, tables, actions, scores, n_slots, space):
-        refresh_all(policy, theta, tables, actions, space)
+    if _is(actions, Actions):
 
-    return everywhere
+        def everywhere(policy, theta, tables, actions, scores, n_slots, space):
+            refresh_all(policy, theta, tables, actions, space)
+
+        return everywhere
+    return None
 
 
-def collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
+def collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
     """Write the scores of pairs 0..n_pairs-1 (choices) and return the number of slots."""
     raise NotImplementedError
 
 
 @overload(collect_scores)
-def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
+def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
     if _is(policy, Tabular):
 
-        def tabular(policy, theta, tables, prob, pair, n_pairs, scores):
+        def tabular(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -254,7 +324,8 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
         return tabular
     if _is(policy, SparseFeatures):
 
-        def sparse(policy, theta, tables, prob, pair, n_pairs, scores):
+        def sparse(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             n_slots = 0
             k = 0
             for h in range(n_pairs):
@@ -287,7 +358,8 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
         return sparse
     if _is(policy, DenseFeatures):
 
-        def dense(policy, theta, tables, prob, pair, n_pairs, scores):
+        def dense(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
             phi = policy.phi
             d = phi.shape[1]
             for h in range(n_pairs):
@@ -307,6 +379,39 @@ def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
             return d
 
         return dense
+    if _is(policy, Network):
+
+        def network(policy, theta, tables, actions, pair, n_pairs, scores):
+            prob = actions.prob
+            width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
+            features, n_inputs = policy.features.reshape(-1), policy.features.shape[1]
+            state_to_row, state_to_choice = policy.state_to_row, tables.state_to_choice
+            width = width1 + width2
+            hidden, back = np.empty(width + n_outputs), np.empty(width + n_outputs)
+            for h in range(n_pairs):
+                chosen = pair[h]
+                s = tables.choice_state[chosen]
+                score = scores.dense[h]
+                score[:] = 0.0
+                q = state_to_choice[s]
+                last = state_to_choice[s + 1]
+                for row in range(state_to_row[s], state_to_row[s + 1]):
+                    x = row * n_inputs
+                    forward(
+                        features, x, n_inputs, theta, width1, width2, n_outputs, relu, hidden, hidden, width
+                    )
+                    for o in range(n_outputs):  # outputs beyond a state's list of choices have no weight
+                        back[width + o] = 0.0
+                        if q < last:
+                            back[width + o] = (1.0 if q == chosen else 0.0) - prob[q]
+                            q += 1
+                    backward(
+                        features, x, n_inputs, theta, width1, width2, n_outputs, relu, hidden, back, back, width,
+                        score,
+                    )  # fmt: skip
+            return scores.dense.shape[1]
+
+        return network
     return None
 
 

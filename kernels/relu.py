@@ -93,13 +93,13 @@ def _logit(policy, theta, q):
 
 
 @overload(collect_scores)
-def _collect_scores(policy, theta, tables, prob, pair, n_pairs, scores):
+def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
     if not _is(policy, ReluNetwork):
         return None
 
-    def relu(policy, theta, tables, prob, pair, n_pairs, scores):
+    def relu(policy, theta, tables, actions, pair, n_pairs, scores):
         first, column, value, width = policy.first, policy.column, policy.value, policy.width
-        hidden = np.empty(width)
+        prob, hidden = actions.prob, np.empty(width)
         n_slots = 0
         k = 0
         for h in range(n_pairs):

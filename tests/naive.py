@@ -8,6 +8,7 @@ states and choices themselves; features ``phi`` are C lists of d numbers, the un
 from __future__ import annotations
 
 import math
+import statistics
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -131,6 +132,43 @@ def to_unit(word: int) -> float:
 
 def geometric_horizon(word: int, gamma: float) -> int:
     return int(math.log(1.0 - to_unit(word)) * (1.0 / math.log(gamma)))
+
+
+# Draws, one word each.
+
+
+def uniform(stream: np.random.SFC64) -> float:
+    return to_unit(next_word(stream))
+
+
+def normal_quantile(p: float) -> float:
+    return statistics.NormalDist().inv_cdf(p)
+
+
+def normal(stream: np.random.SFC64) -> float:
+    return normal_quantile(((next_word(stream) >> 12) + 0.5) / 2**52)
+
+
+def exponential(stream: np.random.SFC64) -> float:
+    return -math.log(1.0 - uniform(stream))
+
+
+def geometric(stream: np.random.SFC64, gamma: float) -> int:
+    return geometric_horizon(next_word(stream), gamma)
+
+
+def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
+    """The first i at which the running sum passes U times the whole; the last possible one if rounding hides it."""
+    total = 0.0
+    for w in weights:
+        total += w
+    left = uniform(stream) * total
+    possible = [i for i, w in enumerate(weights) if w > 0.0]
+    for i in possible:
+        left -= weights[i]
+        if left < 0.0:
+            return i
+    return possible[-1] if possible else -1
 
 
 # Alias rows.
@@ -280,6 +318,66 @@ def rollouts(
             lane[1] -= 1
 
 
+def first_state(model: Model, stream: np.random.SFC64) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_start(model), high, model.exact)
+    return state
+
+
+def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    return state
+
+
+def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
+    high, _ = halves(next_word(stream), model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    return choice
+
+
+def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_start(model), high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
+    high, low = bits(next_word(stream), stream, model.exact)
+    s = draw_label(build_branches(model)[q], high, model.exact)
+    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    return choice
+
+
+def halves(word: int, exact: bool) -> tuple[int, int]:
+    """A word that draws once: its high half, or all of it."""
+    return (word, 0) if exact else divmod(word, 2**32)
+
+
+class Episodes:
+    """One environment whose actions come from outside; its model draws exactly."""
+
+    def __init__(self, model: Model, seed: np.random.SeedSequence, time_limit: int | None) -> None:
+        self.model, self.time_limit = model, time_limit
+        self.stream = np.random.SFC64(seed)
+        self.start, self.branches = build_start(model), build_branches(model)
+
+    def begin(self) -> int:
+        """The start state, after the horizon."""
+        if self.time_limit is None:
+            self.left = 1 + geometric_horizon(next_word(self.stream), self.model.gamma)
+        else:
+            self.left = self.time_limit
+        state: int = draw_label(self.start, next_word(self.stream), exact=True)
+        return state
+
+    def step(self, q: int) -> tuple[int, bool]:
+        """The state after choice q, and whether the episode has ended."""
+        self.left -= 1
+        return draw_label(self.branches[q], next_word(self.stream), exact=True), self.left == 0
+
+
 # Policies.
 
 
@@ -290,11 +388,43 @@ def logit(phi: list[list[float]], theta: list[float], q: int) -> float:
     return z
 
 
-def refresh_all(model: Model, phi: list[list[float]], theta: list[float]) -> list[float]:
+class Network(NamedTuple):
+    """A network's architecture and inputs, a row a state or a row a choice; what theta holds is said in forward."""
+
+    features: list[list[float]]
+    by_choice: bool
+    hidden: tuple[int, ...]
+    n_outputs: int
+    relu: bool
+
+
+def forward(net: Network, theta: Any, x: Any) -> Any:
+    """Outputs for the input x; numbers may be complex."""
+    a, at = np.asarray(x), 0
+    for width in net.hidden:
+        weights = theta[at : at + len(a) * width].reshape(len(a), width)
+        at += len(a) * width
+        z = a @ weights + theta[at : at + width]
+        at += width
+        a = np.where(z.real > 0, z, 0) if net.relu else np.tanh(z)
+    weights = theta[at : at + net.n_outputs * len(a)].reshape(net.n_outputs, len(a))
+    return weights @ a + theta[at + net.n_outputs * len(a) :]
+
+
+def logits(model: Model, phi: Any, theta: Any, s: int) -> list[Any]:
+    mine = choices(model, s)
+    if not isinstance(phi, Network):
+        return [logit(phi, theta, q) for q in mine]
+    if phi.by_choice:
+        return [forward(phi, theta, phi.features[q])[0] for q in mine]
+    return list(forward(phi, theta, phi.features[s])[: len(mine)])
+
+
+def refresh_all(model: Model, phi: Any, theta: Any) -> list[float]:
     """Action probabilities: a shifted softmax in every state."""
     prob = []
     for s in range(n_states(model)):
-        z = [logit(phi, theta, q) for q in choices(model, s)]
+        z = logits(model, phi, np.asarray(theta) if isinstance(phi, Network) else theta, s)
         weights = [math.exp(x - max(z)) for x in z]
         total = 0.0
         for w in weights:
@@ -303,14 +433,30 @@ def refresh_all(model: Model, phi: list[list[float]], theta: list[float]) -> lis
     return prob
 
 
+def complex_step(model: Model, net: Network, theta: Any, s: int, position: int) -> list[float]:
+    """grad log pi at theta, exact to rounding: with a tiny imaginary step h, Im f(theta + i h) / h."""
+    score = []
+    for j in range(len(theta)):
+        moved = np.array(theta, complex)
+        moved[j] += 1e-30j
+        z = np.array(logits(model, net, moved, s))
+        log_pi = z[position] - np.log(np.exp(z - z.real.max()).sum())
+        score.append(log_pi.imag / 1e-30)
+    return score
+
+
 def collect_scores(
-    model: Model, phi: list[list[float]], prob: list[float], pairs: list[int]
+    model: Model, phi: Any, prob: list[float], pairs: list[int], theta: Any = None
 ) -> list[list[float]]:
-    """grad log pi = phi(s, a) - sum_b pi(b|s) phi(s, b) for every pair."""
+    """grad log pi of every pair; for features, phi(s, a) - sum_b pi(b|s) phi(s, b)."""
     scores = []
     for chosen in pairs:
+        s = owner(model, chosen)
+        if isinstance(phi, Network):
+            scores.append(complex_step(model, phi, theta, s, chosen - choices(model, s)[0]))
+            continue
         g = list(phi[chosen])
-        for q in choices(model, owner(model, chosen)):
+        for q in choices(model, s):
             for j in range(len(g)):
                 g[j] -= prob[q] * phi[q][j]
         scores.append(g)
@@ -384,9 +530,35 @@ def iterate(momentum: Any, u: Any, w: Any) -> Any:
     return u + (1 - p) * w
 
 
+def projected_sgd(solver: Any, scores: list[list[float]], target: list[float]) -> list[float]:
+    """NPG-PD's inner loop as it is written: a step, a projection, and the average with its weights."""
+    d = len(scores[0])
+    x, average = [0.0] * d, [0.0] * d
+    for h, g in enumerate(scores):
+        e = sum(g[j] * x[j] for j in range(d)) - target[h]
+        x = [x[j] - solver.step[h] * e * g[j] for j in range(d)]
+        norm = math.sqrt(sum(y * y for y in x))
+        if norm > solver.radius:
+            x = [y * solver.radius / norm for y in x]
+        average = [a + solver.weight[h] * y for a, y in zip(average, x, strict=True)]
+    return average
+
+
+def run_inner(
+    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None
+) -> list[float]:
+    if hasattr(solver, "radius"):
+        return projected_sgd(solver, scores, target)
+    return asgd_dense(solver, scores, target, n_skipped)
+
+
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
     changes = [sum(g[j] * omega[j] for j in range(len(omega))) for g in scores]
     return sum(change * change for change in changes) / len(changes)
+
+
+def dual_step(dual: list[float], zeta: float, estimate: list[float], dual_max: float) -> list[float]:
+    return [min(max(x - zeta * j, 0.0), dual_max) for x, j in zip(dual, estimate, strict=True)]
 
 
 # The outer loop.
@@ -437,6 +609,7 @@ class State:
         self.recent = [0.0] * (2 + m)
         self.average = [0.0] * (2 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
 def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
@@ -447,19 +620,17 @@ def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
     return max(state.recent[i], state.average[i])
 
 
-def advance(
-    model: Model, phi: list[list[float]], momentum: Any, steps: Any, state: State, n_steps: int
-) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`."""
+def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_steps: int) -> None:
+    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
         batch = sample_batch(model, prob, state.rng, n_inner, steps.fresh)
         state.samples += batch.transitions
-        scores = collect_scores(model, phi, prob, batch.pair)
+        scores = collect_scores(model, phi, prob, batch.pair, state.theta)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = asgd_dense(momentum, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
+        omega = run_inner(solver, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
@@ -486,6 +657,156 @@ def advance(
                 eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
         state.outer += 1
+
+
+def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+    """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
+    n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
+    for _ in range(n_steps):
+        prob = refresh_all(model, identity(n_choices), state.theta)
+        jobs: list[tuple[int | None, int | None]] = [(q, None) for q in range(n_choices)] * n_rollouts
+        found = rollouts(model, prob, state.rng, sorted(jobs))
+        state.samples += sum(found.horizon)
+        drawn = [found.total[q * n_rollouts : (q + 1) * n_rollouts] for q in range(n_choices)]
+        estimate = [[sum(row[k] for row in rows) / n_rollouts for k in range(1 + m)] for rows in drawn]
+        at_start = [model.start[owner(model, q)] * prob[q] for q in range(n_choices)]
+        j = [sum(p * row[k] for p, row in zip(at_start, estimate, strict=True)) for k in range(1 + m)]
+        variances = []
+        for k in range(1 + m):
+            state.centre[k] += (j[k] - state.centre[k]) * max(0.05, 1 / (state.outer + 1))
+            square = 0.0
+            for p, rows in zip(at_start, drawn, strict=True):
+                square += p * sum((row[k] - state.centre[k]) ** 2 for row in rows) / n_rollouts
+            variances.append(update_level(state, 1 + k, square, 0))
+        weights = [1.0, *state.dual]
+        lagrangian = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in estimate]
+        advantage = []
+        for s in range(n_states(model)):
+            value = sum(prob[q] * lagrangian[q] for q in choices(model, s))
+            advantage += [lagrangian[q] - value for q in choices(model, s)]
+        norm = sum(p * a * a for p, a in zip(prob, advantage, strict=True)) / n_states(model)
+        if not math.isfinite(norm):
+            state.failed = state.outer
+            return
+        level = update_level(state, 0, norm, 0)
+        state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
+        for i in range(m):
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                noise = variances[1 + i]
+                scale = variances[0] if variances[0] > 0 else noise
+                zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+        if steps.adaptive_eta:
+            step = steps.eta_scale / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+        else:
+            step = steps.eta_scale / (1 - model.gamma)
+        theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
+        if not all(map(math.isfinite, theta)):
+            state.failed = state.outer
+            return
+        state.theta = theta
+        state.outer += 1
+
+
+# PMD-PD.
+
+
+def truncated(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    starts: list[int | None],
+    repeats: int,
+    signal: list[list[float]],
+    n_pairs: int,
+) -> list[list[float]]:
+    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    jobs = [g for g in range(len(starts)) for _ in range(repeats)]
+    out = [[0.0] * len(signal[0]) for _ in starts]
+    for first in range(0, len(jobs), len(rng)):
+        group = jobs[first : first + len(rng)]
+        at, sums = [], []
+        for g, stream in zip(group, rng, strict=False):
+            q = starts[g]
+            if q is None:
+                high, low = bits(next_word(stream), stream, model.exact)
+                q = draw_label(action_rows[draw_label(start, high, model.exact)], low, model.exact)
+            at.append(q)
+            sums.append(list(signal[q]))
+        for j in range(1, n_pairs):
+            for i, stream in enumerate(rng):
+                word = next_word(stream)
+                if i < len(group):
+                    high, low = bits(word, stream, model.exact)
+                    s = draw_label(branch_rows[at[i]], high, model.exact)
+                    at[i] = draw_label(action_rows[s], low, model.exact)
+                    for k, f in enumerate(signal[at[i]]):
+                        sums[i][k] += model.gamma**j * f
+        for g, one in zip(group, sums, strict=True):
+            out[g] = [x + y for x, y in zip(out[g], one, strict=True)]
+    return out
+
+
+class MirrorState:
+    """A replicate of PMD-PD: logarithms of pi_k, multipliers, the last estimate of J."""
+
+    def __init__(self, model: Model, m: int, rng: list[np.random.SFC64]) -> None:
+        self.log_pi = [-math.log(len(choices(model, owner(model, q)))) for q in range(len(model.signals))]
+        self.dual: list[float] = [0.0] * m
+        self.estimate: list[float] | None = None
+        self.rng = rng
+
+
+def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
+    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    n = len(model.signals)
+
+    def softmax(z: list[float]) -> list[float]:
+        out = [0.0] * n
+        for s in range(n_states(model)):
+            top = max(z[q] for q in choices(model, s))
+            total = math.log(sum(math.exp(z[q] - top) for q in choices(model, s)))
+            for q in choices(model, s):
+                out[q] = z[q] - top - total
+        return out
+
+    def values() -> list[float]:
+        prob = [math.exp(x) for x in state.log_pi]
+        sums = truncated(model, prob, state.rng, [None], steps.n_starts, model.signals, steps.n_pairs)
+        return [x / steps.n_starts for x in sums[0]]
+
+    eta = list(steps.dual_step)
+    for _ in range(n_steps):
+        if state.estimate is None:
+            state.estimate = values()
+            state.dual = [max(0.0, e * j) for e, j in zip(eta, state.estimate[1:], strict=True)]
+        modified = [x - e * j for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)]
+        anchor = list(state.log_pi)
+        for _ in range(steps.n_sweeps):
+            prob = [math.exp(x) for x in state.log_pi]
+            reward = [f[0] + sum(x * c for x, c in zip(modified, f[1:], strict=True)) for f in model.signals]
+            kl = [
+                sum(prob[q] * (state.log_pi[q] - anchor[q]) for q in choices(model, s))
+                for s in range(n_states(model))
+            ]
+            signal = [[reward[q] - steps.alpha * kl[owner(model, q)]] for q in range(n)]
+            sums = truncated(model, prob, state.rng, list(range(n)), steps.n_rollouts, signal, steps.n_pairs)
+            value = [
+                sums[q][0] / steps.n_rollouts + steps.alpha * (kl[owner(model, q)] + anchor[q])
+                for q in range(n)
+            ]
+            state.log_pi = softmax(
+                [
+                    (1 - steps.share) * z + steps.share * x / steps.alpha
+                    for z, x in zip(state.log_pi, value, strict=True)
+                ]
+            )
+        state.estimate = values()
+        state.dual = [
+            max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
+        ]
 
 
 # CRPO: chains with restarts, critics by temporal differences, the outer loop.
@@ -676,3 +997,112 @@ def crpo_advance(
         state.signals.append(f)
         state.theta = [t + h * w for t, w in zip(state.theta, state.critic[f], strict=True)]
         state.outer += 1
+
+
+# PD-NAC: every entry of theta at every step, as the recursion says.
+
+
+class ActorCritic:
+    """A replicate of PD-NAC; the stream of lane 0 serves."""
+
+    def __init__(self, model: Model, m: int, stream: np.random.SFC64) -> None:
+        n = len(model.signals)
+        self.theta = [0.0] * n
+        self.drawn = [0.0] * n  # the logits that the entries of a state were made from
+        self.critic = [[0.0] * (1 + m) for _ in range(n)]
+        self.dual = [0.0] * m
+        self.sums = [0.0] * (1 + 2 * m)
+        self.stream = stream
+        self.pair: int | None = None
+        self.left = 0
+
+
+def softmax(logits: list[float]) -> list[float]:
+    weights = [math.exp(z - max(logits)) for z in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def behave(model: Model, state: ActorCritic, s: int, word: int, explore: float) -> int:
+    """An action of epsilon / A + (1 - epsilon) pi: proposed by an older pi, accepted by the change since."""
+
+    def half(word: int, high: bool) -> int:
+        return word if model.exact else divmod(word, 2**32)[0 if high else 1]
+
+    def fraction(bits: int) -> float:
+        return to_unit(bits) if model.exact else bits / 2**32
+
+    def low(word: int) -> int:
+        return next_word(state.stream) if model.exact else half(word, False)
+
+    def entries(logits: list[float]) -> Row:
+        return fill_alias_row(softmax(logits), list(mine), row_length(len(mine)), model.exact)
+
+    mine = choices(model, s)
+    second = next_word(state.stream)
+    action = low(word)
+    accept = fraction(low(second))
+    if fraction(half(second, True)) < explore:
+        return mine[min(int(fraction(action) * len(mine)), len(mine) - 1)]
+    q: int = draw_label(entries([state.drawn[b] for b in mine]), action, model.exact)
+    change = [state.theta[b] - state.drawn[b] for b in mine]
+    if accept < math.exp(state.theta[q] - state.drawn[q] - max(change)):
+        return q
+    for b in mine:
+        state.drawn[b] = state.theta[b]
+    anew: int = draw_label(
+        entries([state.drawn[b] for b in mine]), half(next_word(state.stream), True), model.exact
+    )
+    return anew
+
+
+def pd_nac(model: Model, steps: Any, state: ActorCritic, n_steps: int) -> None:
+    """Steps of PD-NAC: transition, actor, dual, critics, all from the numbers of step k."""
+    m = len(state.dual)
+    start, branch_rows = build_start(model), build_branches(model)
+
+    def begin() -> tuple[int, int]:
+        """Time to the next look, and a start state with the word that an action may use."""
+        state.left = geometric_horizon(next_word(state.stream), model.gamma)
+        word = next_word(state.stream)
+        return draw_label(start, word if model.exact else word >> 32, model.exact), word
+
+    def plug_in(s: int) -> list[float]:
+        pi = softmax([state.theta[q] for q in choices(model, s)])
+        pairs = list(zip(pi, choices(model, s), strict=True))
+        return [sum(p * state.critic[q][k] for p, q in pairs) for k in range(1 + m)]
+
+    if state.pair is None:
+        s, word = begin()
+        state.pair = behave(model, state, s, word, steps.explore)
+    for _ in range(n_steps):
+        here = state.pair
+        word = next_word(state.stream)
+        there = draw_label(branch_rows[here], word if model.exact else word >> 32, model.exact)
+        then = following = behave(model, state, there, word, steps.explore)
+        look = state.left == 0
+        state.left -= 1
+        value = [0.0] * (1 + m)
+        if steps.every:
+            for s, p in enumerate(model.start):
+                value = [x + p * y for x, y in zip(value, plug_in(s), strict=True)]
+        if look:
+            s, word = begin()
+            if not steps.every:
+                value = [y / (1 - model.gamma) for y in plug_in(s)]
+            if steps.restart:
+                following = behave(model, state, s, word, steps.explore)
+        error = [
+            f + model.gamma * later - now
+            for f, later, now in zip(model.signals[here], state.critic[then], state.critic[here], strict=True)
+        ]
+        for q, critic in enumerate(state.critic):
+            weights = [1.0, *state.dual]
+            state.theta[q] += steps.alpha * sum(w * c for w, c in zip(weights, critic, strict=True))
+        state.sums = [x + y for x, y in zip(state.sums, value + state.dual, strict=True)]
+        if look or steps.every:
+            for i in range(m):
+                moved = state.dual[i] - steps.eta[i] * value[1 + i]
+                state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        for k in range(1 + m):
+            state.critic[here][k] += steps.beta * error[k]
+        state.pair = following

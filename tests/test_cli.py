@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
+from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import common, main, progress
 from fastcmdp.solve import Progress
 
@@ -170,6 +172,27 @@ FAULTS = [
     (("solve", "env:river_swim", "--limit", "1", "--limit", "2"), "limits"),
     (("inspect", "env:river_swim", "--limit", "nan"), "limits"),
     (("solve", "env:river_swim", "--limit=-1"), "best attainable"),
+    (("solve", *SMALL, "--samples", "1e4"), "exclude one another"),
+    (("solve", "env:river_swim", "--samples", "1e4", "--epsilon", "1"), "exclude one another"),
+    (("solve", "env:river_swim", "--samples", "1"), "samples = 1"),
+    (("solve", "env:river_swim", "--epsilon", "100"), "epsilon = 100"),
+    (("solve", "env:river_swim", "--samples", "1e4", "--set", "outer=3"), "outer"),
+    (("solve", *SMALL, "--constants", "none.toml"), "none.toml"),
+    (("compare", "env:river_swim", "--constants", "none.toml"), "none.toml"),
+    (("compare", "env:river_swim", "--samples", "1e4,"), "--samples ''"),
+    (("compare", "env:river_swim", "--samples", "lots"), "--samples 'lots'"),
+    (("compare", "env:river_swim", "--samples=-3"), "--samples '-3'"),
+    (("compare", "env:river_swim", "--algorithms", "pd-anpg,pd-anpg"), "each once"),
+    (("compare", "env:river_swim", "--algorithms", "pd-anpg,"), "algorithm ''"),
+    (("compare", "env:river_swim", "--algorithms", "pd-anpg?iner=3"), "did you mean 'inner'"),
+    (("compare", "env:river_swim", "--policy", "tabula"), "did you mean 'tabular'"),
+    (("compare", "env:river_swim", "--plot", "run.jpg"), ".svg"),
+    (("compare", "env:river_swim", "--replicates", "0"), "replicates = 0"),
+    (("compare", "env:garnet?n_states=9000"), "up to 20000"),
+    (("tune", "env:river_swim", "--trials", "0"), "trials = 0"),
+    (("tune", "env:river_swim", "--samples", "1e4,2e4"), "one budget"),
+    (("tune", "env:river_swim", "--out", "no/folder/t.toml"), "no folder"),
+    (("tune", "env:river_swim", "--out", "."), "folder"),
     (("solve", *SMALL, "--resume"), "--checkpoint"),
     (("solve", *SMALL, "--resume", "--checkpoint", "none.npz"), "no such file"),
     (("solve", *SMALL, "--checkpoint", "no/folder/x.npz"), "no folder"),
@@ -387,6 +410,128 @@ def test_no_line_in_the_first_seconds(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+# Schedules and tuned constants.
+
+
+BUDGET = ("env:river_swim", "--samples", "3e4", "--replicates", "2")
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    path = tmp_path / "tuned.toml"
+    path.write_text("[pd-anpg]\nc_H = 2.0\nc_eta = 0.5\n")
+    return path
+
+
+def test_solve_by_samples_or_epsilon(cli):
+    model = fc.envs.river_swim()
+    entry = cli("solve", *BUDGET, "--json").object()["algorithms"][0]
+    assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4))
+    entry = cli("solve", *BUDGET, "--inner", 7, "--set", "c_zeta=3", "--json").object()["algorithms"][0]
+    assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, inner=7, c_zeta=3))
+    entry = cli("solve", BUDGET[0], "--epsilon", 18, "--set", "c_K=50", "--json")
+    assert (entry.code, "c_K" in entry.err) == (2, True)  # not one of the constants that are searched
+    entry = cli("solve", BUDGET[0], "--epsilon", 18, "--replicates", 1, "--json").object()["algorithms"][0]
+    assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_epsilon(model, 18.0))
+
+
+def test_solve_with_constants(cli, tuned):
+    model = fc.envs.river_swim()
+    answer = cli("solve", *BUDGET, "--constants", tuned, "--json")
+    entry = answer.object()["algorithms"][0]
+    assert answer.err == ""
+    assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, c_H=2, c_eta=0.5))
+    answer = cli("solve", *SMALL, "--constants", tuned, "--json")
+    assert answer.object()["algorithms"][0]["settings"]["c_eta"] == 0.5
+    assert answer.err == f"c_H of {tuned} belong to a schedule and apply with --samples or --epsilon only\n"
+    answer = cli("solve", *SMALL, "--constants", tuned, "--set", "c_eta=3", "--json", "-q")
+    assert (answer.err, answer.object()["algorithms"][0]["settings"]["c_eta"]) == ("", 3.0)
+
+
+def test_a_run_by_samples_is_resumed(cli, tmp_path):
+    whole = cli("solve", *BUDGET, "--json", "--checkpoint", tmp_path / "run.npz").object()
+    again = cli("solve", *BUDGET, "--json", "--checkpoint", tmp_path / "run.npz", "--resume").object()
+    assert again == whole
+    other = cli("solve", BUDGET[0], "--samples", "9e4", "--checkpoint", tmp_path / "run.npz", "--resume")
+    assert other.code == 2
+    assert "outer = " in other.err
+
+
+def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):
+    path = tmp_path / "tuned.toml"
+    search = ("tune", *BUDGET, "--trials", 3, "--algorithms", "pd-anpg,pd-anpg?inner=8", "--out", path)
+    answer = cli(*search, "--json")
+    found = answer.object()
+    assert (answer.code, answer.err) == (0, f"constants in {path}\n")
+    assert [entry["name"] for entry in found["algorithms"]] == ["pd-anpg", "pd-anpg?inner=8"]
+    for entry in found["algorithms"]:
+        assert entry["constants"] == fc.tuned.read_constants(path)[entry["name"]]
+        assert len(entry["trials"]) == 3
+        assert entry["error"] == min(trial["error"] for trial in entry["trials"])
+        assert entry["error_of_defaults"] == entry["trials"][0]["error"]
+    assert (found["meta"]["model"], found["meta"]["samples"], found["meta"]["trials"]) == (
+        BUDGET[0],
+        30000,
+        3,
+    )
+    assert found["optimum"]["reward"] > 0
+    text = path.read_text()
+    assert cli(*search).out.splitlines()[0].startswith("3 trials each")
+    assert path.read_text() == text
+    answer = cli("compare", *BUDGET, "--algorithms", "pd-anpg?inner=8", "--constants", path, "--json")
+    (entry,) = answer.object()["algorithms"]
+    assert entry["constants"] == found["algorithms"][1]["constants"]
+    assert answer.err == ""
+    answer = cli("compare", "env:queue", "--samples", "1e4", "--replicates", 1, "--constants", path)
+    assert answer.code == 0
+    assert f"{path} was made on another model" in answer.err
+
+
+def test_compare_at_several_budgets(cli, tmp_path):
+    names = ("--algorithms", "pd-anpg, pd-anpg?zeta=0.1", "--algorithms", "pd-anpg?margin=0.25")
+    several = (*BUDGET, "--samples", "2e4", *names)
+    answer = cli("compare", *several, "--json", "--plot", tmp_path / "c.png")
+    found = answer.object()
+    assert set(found) == {"model", "limits", "optimum", "algorithms", "skipped"}
+    assert [entry["budget"] for entry in found["algorithms"]] == [2e4] * 3 + [3e4] * 3
+    assert found["algorithms"][2]["settings"]["margin"] == 0.25
+    assert found["algorithms"][0]["policy"] == "tabular"
+    assert answer.err == f"plot in {tmp_path / 'c.png'}\n"
+    assert (tmp_path / "c.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    answer = cli("compare", *BUDGET, "--samples", "2e4", "-q")
+    assert (answer.code, answer.err) == (0, "")
+    assert sum(line.lstrip()[:5] in ("2e+04", "3e+04") for line in answer.out.splitlines()) == 2 * len(
+        ALGORITHMS
+    )
+
+
+@pytest.mark.parametrize(("verb", "least"), [("compare", "samples"), ("tune", "trial")])
+def test_ctrl_c_prints_what_compare_and_tune_have(cli, tmp_path, monkeypatch, verb, least):
+    module = sys.modules[f"fastcmdp.{verb}"]
+    real, calls = module.run, []
+
+    def run(cmdp, settings, **options):
+        calls.append(settings)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return real(cmdp, settings, **options)
+
+    monkeypatch.setattr(module, "run", run)
+    more = ("--out", tmp_path / "t.toml", "--trials", 9) if verb == "tune" else ("--samples", "1e4,2e4,4e4")
+    answer = cli(verb, *BUDGET, *more, "--algorithms", "pd-anpg")
+    assert answer.code == 130
+    assert least in answer.out
+    assert "interrupted: this is what there is\n" in answer.err
+    if verb == "tune":
+        assert fc.tuned.read_meta(tmp_path / "t.toml")["trials"] == 3
+
+
+def test_a_line_on_the_terminal_while_tuning(cli, terminal):
+    terminal(True, True)
+    answer = cli("tune", *BUDGET, "--trials", 2, "--algorithms", "pd-anpg")
+    assert "trial 2 of 2, 0 s left: pd-anpg" in answer.err
+
+
 # Plots.
 
 
@@ -464,12 +609,18 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
     answer = cli("warmup", "--json")
-    assert seen == [
+    kinds = ("Tabular", "DenseFeatures", "SparseFeatures", "Network")
+    expected = {
         (name, kind)
-        for name, algorithm in fc.ALGORITHMS.items()
-        for kind in ("Tabular", "DenseFeatures", "SparseFeatures")
-        if kind == "Tabular" or not algorithm.tabular_only
-    ]
+        for name, made in fc.ALGORITHMS.items()
+        for kind in kinds
+        if kind == "Tabular" or (not made.tabular_only and (kind != "Network" or made.samples_only))
+    }
+    live = {name for name, made in fc.ALGORITHMS.items() if made.samples_only}
+    assert {"pd-anpg", "npg-pd"} <= live
+    expected |= {(name, kind) for name in live for kind in ("Linear", "LiveNetwork")}
+    assert set(seen) == expected
+    assert len(seen) == len(expected)
     found = answer.object()
     assert found["seconds"] == pytest.approx(sum(found["kernels"].values()))
     assert len(answer.err.splitlines()) == len(seen) + 1 == len(found["kernels"])

@@ -427,7 +427,7 @@ def test_relu_scores_and_their_bound() -> None:
         run.refresh()
         prob = run.policies()[0]
         scores = run.scores(len(pairs))
-        n_slots = collect(bound.data, w, run.problem.tables, prob, np.array(pairs), scores)
+        n_slots = collect(bound.data, w, run.problem.tables, run.actions[0], np.array(pairs), scores)
         phi = [net.gradient(w.tolist(), q) for q in pairs]
         expected = naive.collect_scores(naive.plain(cmdp), phi, prob.tolist(), pairs)
         got = np.zeros((len(pairs), bound.n_parameters))
@@ -449,16 +449,16 @@ def test_relu_score_bound_is_reached() -> None:
     run.state.theta[0] = [1, 1, 1, 1, 50, 50, 1, 1]  # W_r = (1, 50) where b_r = 1, else (1, 1)
     run.refresh()
     scores = run.scores(1)
-    collect(bound.data, run.state.theta[0], run.problem.tables, run.policies()[0], np.array([0]), scores)
+    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), scores)
     assert (scores.value**2).sum() == pytest.approx(2.0, rel=1e-6)
     assert bound.score_bound == 2.0
 
 
-def collect(data: Any, theta: Any, tables: Any, prob: Any, pair: Any, scores: Any) -> int:
+def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
     from numba import njit
 
     call = njit(lambda *args: policies.collect_scores(*args))
-    return int(call(data, theta, tables, prob, pair, len(pair), scores))
+    return int(call(data, theta, tables, actions, pair, len(pair), scores))
 
 
 def test_relu_policies_learn() -> None:

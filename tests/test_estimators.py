@@ -18,7 +18,7 @@ from scipy import stats
 
 from fastcmdp import exact
 from fastcmdp.algorithms import PDANPG
-from fastcmdp.algorithms.pd_anpg import PDANPGRun
+from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, rollouts
 from fastcmdp.policies import LogLinear
@@ -123,7 +123,9 @@ def test_horizons_are_geometric(gamma: float) -> None:
     assert p_value(law_test(counts, shifted + 1e-9)) < FAILS
 
 
-def make_run(cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, theta: Floats) -> PDANPGRun:
+def make_run(
+    cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, theta: Floats
+) -> PrimalDualRun:
     run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 6, replicates)
     run.state.theta[:] = theta
     run.state.dual[:] = DUAL
@@ -171,7 +173,7 @@ def inner_loops(n_inner: int, replicates: int) -> tuple[Floats, Floats]:
     work, last = run.work(), np.empty_like(run.state.theta)
     for r in range(replicates):
         run.advance(r, 1, work)
-        last[r] = naive.iterate(run.momentum, work.inner.u, work.inner.w)
+        last[r] = naive.iterate(run.solver, work.inner.u, work.inner.w)
     return run.state.theta - LOGITS, last
 
 

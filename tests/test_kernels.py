@@ -18,10 +18,10 @@ import scipy.sparse as sp
 from numba import config, njit
 
 import fastcmdp
-from fastcmdp.algorithms import PDANPG
+from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd, pd_anpg, policies, rollouts, streams, tables
-from fastcmdp.policies import LogLinear, TabularSoftmax
+from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
 from fastcmdp.problem import Problem
 from fastcmdp.problem import streams as make_streams
 from fastcmdp.tables import build_actions, build_tables, entry_type
@@ -260,8 +260,18 @@ def run_many_models() -> None:
     for cmdp in models + arrays:
         phi = np.ones((cmdp.n_choices, 3), np.float32, order="F")
         spellings = [phi, phi.tolist(), phi[:, ::2], sp.coo_matrix(phi), sp.csc_array(phi.astype(int))]
-        for policy in [TabularSoftmax(), *map(LogLinear, spellings)]:
-            for settings in (PDANPG(outer=2, inner=3, pilot=1), spelled):
+        networks = [
+            NeuralSoftmax(np.ones((cmdp.n_states, 3), np.float32, order="F")),
+            NeuralSoftmax(hidden=[np.int8(3), 2], activation="relu", choice_features=sp.coo_matrix(phi)),
+        ]
+        for policy in [TabularSoftmax(), *map(LogLinear, spellings), *networks]:
+            projected = NPGPD(outer=np.int32(2), inner=3, pilot=1, radius=1, step=np.float32(0.5))
+            others = [projected, CNPGPDA(outer=2, pilot=1)]
+            for settings in (
+                PDANPG(outer=2, inner=3, pilot=1),
+                spelled,
+                *(() if policy in networks else others),  # a solver more takes seconds to compile
+            ):
                 run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
                 run.advance(1, 3, run.work())
         build_actions(run.problem.tables, run.policies()[0])
@@ -274,7 +284,8 @@ def run_many_models() -> None:
 def test_kernels_compile_once_a_policy_kind() -> None:
     """In a process of its own, for other tests may call kernels as no user does."""
     count = json.loads(python("import test_kernels; test_kernels.run_many_models()", Path(__file__).parent))
-    assert count.pop("refresh_all") == count.pop("advance") == 3
+    assert count.pop("refresh_all") == 4
+    assert count.pop("advance") == 7  # three kinds of policies with two inner solvers, networks with one
     assert set(count.values()) == {1}
 
 

@@ -20,6 +20,7 @@ KERNELS_MAY_IMPORT = {
     "math",
     "numpy",
     "numba",
+    "llvmlite",
     "typing",
     "collections",
     "hashlib",
@@ -32,13 +33,18 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels"],
-            ["npz", "cmdp"],
+            ["npz", "units", "bootstrap"],
+            ["cmdp"],
+            ["simulators"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem"],
+            ["problem", "embed"],
             ["algorithms"],
-            ["results", "theory"],
+            ["results", "theory", "tuned"],
             ["solve"],
             ["plots"],
+            ["compare"],
+            ["tune"],
+            ["sweep"],
             ["cli"],
         ]
     )

@@ -185,3 +185,18 @@ def test_without_matplotlib_the_message_says_how_to_get_it(monkeypatch):
 def test_pyplot_and_its_global_state_stay_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     plot_run(run())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["exact", "estimates"])
+def test_the_mixture_is_of_the_outer_steps_that_are_kept(known):
+    """Where only some outer steps belong to the output, the line ends at the figure that is reported."""
+    result = fc.solve(
+        fc.envs.river_swim(), fc.PDANPG(outer=30, inner=10), replicates=2, optimum=known, trace=6
+    )
+    result.trace.kept[:] = [[0, 0, 3, 3, 7, 8, 12], [0, 1, 1, 2, 2, 2, 9]]
+    _, _, mixture = curves(result)
+    expected = result.mixture
+    np.testing.assert_allclose(mixture[:, -1, 0], expected.reward, rtol=1e-12)
+    np.testing.assert_allclose(mixture[:, -1, 1:], expected.constraints, rtol=1e-12)
+    assert np.isnan(mixture[0, 1, 0])
+    assert np.isfinite(mixture[1, 1, 0])

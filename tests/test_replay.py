@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fastcmdp.algorithms import PDANPG
-from fastcmdp.algorithms.pd_anpg import PDANPGRun
+from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
+from fastcmdp.algorithms.primal_dual import PrimalDual, PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, policies
 from fastcmdp.kernels.rollouts import rollouts
@@ -29,8 +29,8 @@ every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys()
 
 
 def make_run(
-    cmdp: CMDP, policy: Any, settings: PDANPG, replicates: int = 1, draws: str = "fast"
-) -> PDANPGRun:
+    cmdp: CMDP, policy: Any, settings: PrimalDual, replicates: int = 1, draws: str = "fast"
+) -> PrimalDualRun:
     return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
 
 
@@ -89,6 +89,8 @@ SETTINGS = {
     "inner estimate": PDANPG(
         outer=9, inner=5, pilot=1, dual_estimate="inner", mu_f=0.01, c_eta=0.5, c_zeta=2.0
     ),
+    "projected": NPGPD(outer=9, inner=12, pilot=1, average="weighted", step=3.0, radius=0.4),
+    "conservative": CNPGPDA(outer=9, inner=9, pilot=1, kappa=0.05),
 }
 
 
@@ -100,17 +102,17 @@ every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTI
     "kind", ["tabular", "sparse", "dense", pytest.param("exact", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "many states"])
-def test_advance(name: str, kind: str, settings: PDANPG) -> None:
+def test_advance(name: str, kind: str, settings: PrimalDual) -> None:
     compare_runs(MODELS[name], kind, settings, on_demand=False)
 
 
 @every_setting
 @pytest.mark.parametrize("kind", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
-def test_advance_with_rows_made_on_demand(kind: str, settings: PDANPG) -> None:
+def test_advance_with_rows_made_on_demand(kind: str, settings: PrimalDual) -> None:
     compare_runs(MODELS["many states"], kind, settings, on_demand=True)
 
 
-def compare_runs(cmdp: CMDP, kind: str, settings: PDANPG, on_demand: bool) -> None:
+def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -> None:
     """A run and its twin; kind "exact" is tabular with exact draws."""
     rng = np.random.default_rng(SEED)
     phi = rng.standard_normal((cmdp.n_choices, 4))
@@ -128,7 +130,7 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PDANPG, on_demand: bool) -> No
     run.advance(1, n_steps, run.work())
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
-    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.momentum, run.steps, state, n_steps)
+    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
@@ -146,7 +148,7 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
     run = make_run(cmdp, policy, PDANPG(outer=5, inner=9, pilot=2, delta=1e200, xi=1e200))
     run.advance(0, 7, run.work())
     state = naive.State(cmdp.n_choices, 1, 2, naive.streams(SEED, 0, LANES))
-    naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.momentum, run.steps, state, 7)
+    naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.steps, state, 7)
     assert run.state.failed.tolist() == [state.failed] == [0]
     assert run.state.samples.tolist() == [state.samples]
     assert run.state.outer.tolist() == [state.outer] == [-2]

@@ -224,7 +224,7 @@ def test_rarely_visited_states_keep_their_eigenvalues():
 # The inner loop.
 
 
-def literal_mean(at, momentum, n_steps):
+def literal_mean(at, momentum, n_steps, n_skipped=None):
     """Deterministic ASGD as the paper writes it (eq_asgd_det_1, eq:tail_average_det)."""
     alpha, beta, xi, delta = momentum
     x, v, tail = np.zeros(len(at.theta)), np.zeros(len(at.theta)), []
@@ -232,7 +232,7 @@ def literal_mean(at, momentum, n_steps):
         y = alpha * x + (1 - alpha) * v
         gradient = at.fisher @ y - at.gradient
         x, v = y - delta * gradient, beta * y + (1 - beta) * v - xi * gradient
-        if h + 1 > n_steps / 2:
+        if h + 1 > n_steps / 2 if n_skipped is None else h >= n_skipped:
             tail.append(x)
     return np.mean(tail, axis=0)
 
@@ -253,13 +253,17 @@ def test_conditional_mean_is_deterministic_asgd(n_steps):
     moments = theory.inner_moments(at, momentum, n_steps)
     assert moments.mean == pytest.approx(literal, abs=1e-12)
     assert moments.bias == pytest.approx(float(np.linalg.norm(literal - at.natural)), abs=1e-12)
+    uniform = literal_mean(at, momentum, n_steps, 0)
+    assert theory.conditional_mean(at, momentum, n_steps, 0) == pytest.approx(uniform, abs=1e-12)
+    with pytest.raises(fc.SettingError, match="n_skipped"):
+        theory.conditional_mean(at, momentum, n_steps, n_steps)
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 3])
+@pytest.mark.parametrize(("n_steps", "n_skipped"), [(1, None), (2, None), (3, None), (3, 0)])
 @pytest.mark.parametrize(
     "phi", [[[1.0, 0.0], [0.0, 0.5], [0.3, 1.0], [-1.0, 0.2]], [[1.0], [0.5], [-0.3], [1.0]]]
 )
-def test_inner_moments_are_the_enumerated_ones(n_steps, phi):
+def test_inner_moments_are_the_enumerated_ones(n_steps, n_skipped, phi):
     # With gamma = 1e-9 every horizon is 0 but for 1e-9: A_hat = f(q) - f(q'), q' ~ pi of the same state.
     cmdp = fc.CMDP(
         [0, 2, 4], [0, 1, 2, 3, 4], [0, 1, 1, 0], [1, 1, 1, 1], [0.2, 1.0, 0.5, 0.9], [0.3, 0.9, 1.0, 0.0],
@@ -280,7 +284,7 @@ def test_inner_moments_are_the_enumerated_ones(n_steps, phi):
     def expand(p, scores, targets):
         nonlocal mean, error, norm
         if len(scores) == n_steps:
-            omega = np.array(naive.asgd_dense(momentum, scores, targets))
+            omega = np.array(naive.asgd_dense(momentum, scores, targets, n_skipped))
             mean = mean + p * omega
             error += p * float(((omega - at.natural) ** 2).sum())
             norm += p * float((omega**2).sum())
@@ -289,7 +293,7 @@ def test_inner_moments_are_the_enumerated_ones(n_steps, phi):
             expand(p * q, [*scores, g], [*targets, target])
 
     expand(1.0, [], [])
-    moments = theory.inner_moments(at, momentum, n_steps)
+    moments = theory.inner_moments(at, momentum, n_steps, n_skipped)
     assert moments.mean == pytest.approx(mean, abs=1e-7)
     assert moments.error_second == pytest.approx(error, abs=1e-7)
     assert moments.norm_second == pytest.approx(norm, abs=1e-7)

@@ -5,14 +5,33 @@ from __future__ import annotations
 import difflib
 
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.c_npg_pda import CNPGPDA
 from fastcmdp.algorithms.crpo import CRPO
 from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
+from fastcmdp.algorithms.npg_pd import NPGPD
+from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_nac import PDNAC
+from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 
-ALGORITHMS: dict[str, type[Algorithm]] = {made.name: made for made in (PDANPG, CRPOSoftmax, CRPO)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
+}
 
-__all__ = ["ALGORITHMS", "CRPO", "PDANPG", "Algorithm", "CRPOSoftmax", "algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "CNPGPDA",
+    "CRPO",
+    "NPGPD",
+    "PDANPG",
+    "PDNAC",
+    "PMDPD",
+    "Algorithm",
+    "CRPOSoftmax",
+    "NPGPDSoftmax",
+    "algorithm",
+]
 
 
 def algorithm(name: str) -> type[Algorithm]:

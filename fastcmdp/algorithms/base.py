@@ -15,6 +15,7 @@ from fastcmdp.errors import SettingError
 from fastcmdp.kernels import policies as kinds
 from fastcmdp.kernels.tables import Actions, RowSpace, row_space
 from fastcmdp.problem import Problem
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import n_action_entries
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
@@ -78,11 +79,17 @@ class Algorithm:
         What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
     tabular_only : bool
         Whether the method needs the tabular softmax policy.
+    samples_only : bool
+        Whether it needs no more than samples of Algorithm 1, hence runs on simulators.
+    version : int
+        Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
 
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
+    samples_only: ClassVar[bool] = False
+    version: ClassVar[int] = 1
 
     outer: int = 1000
 
@@ -263,6 +270,8 @@ class Run:
     def _actions(self, r: int, draws_per_step: float) -> Any:
         problem = self.problem
         tables, policy = problem.tables, problem.policy
+        if isinstance(problem.cmdp, Simulator):
+            return problem.cmdp.live_actions(policy.data, self.state.theta[r], self.settings.inner + 1)
         n_states = problem.cmdp.n_states
         entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
         prob = np.empty(problem.cmdp.n_choices)
@@ -281,7 +290,7 @@ class Run:
         for r, actions in enumerate(self.actions):
             if isinstance(actions, kinds.LazyActions):
                 actions.now[0] += 1
-            else:
+            elif isinstance(actions, Actions):
                 self._refresh(r)
 
     def _refresh(self, r: int) -> None:
@@ -293,10 +302,17 @@ class Run:
 
     def policies(self) -> NDArray[np.float64]:
         """Action probabilities of all replicates, float64[R, C]."""
+        if isinstance(self.problem.cmdp, Simulator):
+            raise SettingError("a simulator has no table of action probabilities; its policy is theta")
         for r, actions in enumerate(self.actions):
             if isinstance(actions, kinds.LazyActions):
                 self._refresh(r)
         return np.stack([actions.prob for actions in self.actions])
+
+    def fault(self, r: int) -> str:
+        """Why replicate r failed, where a simulator is to blame; else ""."""
+        cmdp = self.problem.cmdp
+        return cmdp.fault(self.actions[r]) if isinstance(cmdp, Simulator) else ""
 
     def kept(self) -> NDArray[np.int64]:
         """Outer steps so far that belong to the output, int64[R]: all, unless a method keeps only some."""

@@ -10,7 +10,9 @@ from fastcmdp.cli.compare import compare
 from fastcmdp.cli.convert import convert
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
+from fastcmdp.cli.sweep import sweep
 from fastcmdp.cli.theory import theory
+from fastcmdp.cli.tune import tune
 from fastcmdp.cli.warmup import warmup
 
 app = typer.Typer(
@@ -21,8 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, compare, inspect, convert, theory, warmup):
+for verb in (solve, compare, tune, inspect, convert, theory, warmup):
     app.command()(verb)
+app.add_typer(sweep, name="sweep")
 
 
 def _version(wanted: bool) -> None:

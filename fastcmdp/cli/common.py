@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +17,18 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
+from fastcmdp.compare import variants
 from fastcmdp.envs import GENERATORS, from_spec
+from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.io import ENDINGS, Description, build, read
+from fastcmdp.policies import Policy, TabularSoftmax
 
+POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
 Model = Annotated[
     str,
     typer.Argument(
@@ -60,8 +68,72 @@ Limits = Annotated[
     typer.Option("--limit", help="Limit of a constraint; once for each, in their order.", metavar="L"),
 ]
 Gamma = Annotated[float | None, typer.Option(help="Discount factor, in (0, 1).", metavar="G")]
+Threads = Annotated[int | None, typer.Option(help="Default: the processors at hand.", metavar="T")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"all, or names separated by commas: {', '.join(ALGORITHMS)}; settings that stay fixed after a question "
+        "mark: 'pd-anpg?method=sgd&average=uniform'. Default: all.",
+        metavar="NAMES",
+    ),
+]
+ConstantsFile = Annotated[
+    Path | None, typer.Option("--constants", help="Tuned constants, a file of fastcmdp tune.", metavar="FILE")
+]
+PolicyName = Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.", metavar="NAME")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
+
+
+PLOTS = (".png", ".svg", ".pdf")
+
+
+def methods(given: Sequence[str] | None) -> list[Variant]:
+    """The methods named on the command line; a comma before a letter separates them, others belong to a setting."""
+    texts = [text for part in given or ("all",) for text in re.split(r",\s*(?=[A-Za-z]|$)", part)]
+    return variants(None if texts == ["all"] else texts)
+
+
+def numbers(option: str, given: Sequence[str]) -> list[float]:
+    """Positive numbers separated by commas, over all uses of an option."""
+    found = []
+    for text in ",".join(given).split(","):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise SettingError(
+                f"{option} {text!r}: a positive number, or several separated by commas, is expected"
+            )
+        found.append(value)
+    return found
+
+
+def policy_class(name: str) -> Policy:
+    """The policy class with this name on the command line."""
+    if name not in POLICIES:
+        raise SettingError(unknown("policy", name, POLICIES))
+    return POLICIES[name]()
+
+
+def check_output(file: Path | None) -> None:
+    """Find out before a run, not after it, that a file cannot be written."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise SettingError(f"{file}: there is no folder {file.absolute().parent}")
+    if file is not None and file.is_dir():
+        raise SettingError(f"{file}: a folder; give the name of a file in it")
+
+
+def check_plot(file: Path | None) -> None:
+    """The same for a plot, and that there is something to draw it with."""
+    if file is None:
+        return
+    if file.suffix.lower() not in PLOTS:
+        raise SettingError(f"{file}: a plot is a file {', '.join(PLOTS[:-1])} or {PLOTS[-1]}")
+    check_output(file)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SettingError("--plot needs matplotlib: pip install 'fastcmdp[plot]'")
 
 
 def note(text: str) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from fastcmdp.cli.common import note
 from fastcmdp.solve import Progress
 
-Callback = Callable[[Progress], None]
+
+class Callback(Protocol):
+    """What is called with how far a run is, and which one of several it is."""
+
+    def __call__(self, state: Progress, label: str = "") -> None:
+        """Tell it."""
+
 
 LINES = 5  # at most, where there is no terminal
 APART = 2.0  # seconds between two of them
@@ -20,7 +27,7 @@ APART = 2.0  # seconds between two of them
 def reporting(silent: bool) -> Iterator[Callback]:
     """A callback for ``solve``, in the form that fits standard error."""
     if silent:
-        yield lambda _: None
+        yield lambda state, label="": None
     elif sys.stderr.isatty():
         with _bar() as callback:
             yield callback
@@ -48,10 +55,10 @@ def _bar() -> Iterator[Callback]:
         # Until the first call there may be kernels to compile, for which no time can be told.
         task = bar.add_task("preparing", total=None, steps="", speed="", left="")
 
-        def update(state: Progress) -> None:
+        def update(state: Progress, label: str = "") -> None:
             bar.update(
                 task,
-                description="outer steps",
+                description=label or "outer steps",
                 total=state.total,
                 completed=state.outer,
                 steps=f"{state.outer:,} of {state.total:,}",
@@ -71,10 +78,16 @@ class Lines:
     """At most LINES lines over a run, none of them in its first APART seconds."""
 
     def __init__(self) -> None:
+        self._begin("")
+
+    def _begin(self, label: str) -> None:
+        self.label = label
         self.first: tuple[float, int] | None = None
         self.said = (time.monotonic(), 0)
 
-    def __call__(self, state: Progress) -> None:
+    def __call__(self, state: Progress, label: str = "") -> None:
+        if label != self.label:
+            self._begin(label)
         now = time.monotonic()
         self.first = self.first or (now, state.outer)
         part = state.outer * LINES // state.total
@@ -83,4 +96,5 @@ class Lines:
         self.said = (now, part)
         made = max(state.outer - self.first[1], 1)
         left = (now - self.first[0]) / made * (state.total - state.outer)
-        note(f"outer step {state.outer:,} of {state.total:,}, {speed(state)}, {left:.0f} s left")
+        run = f"{self.label}, " if self.label else ""
+        note(f"{run}outer step {state.outer:,} of {state.total:,}, {speed(state)}, {left:.0f} s left")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -15,19 +14,25 @@ from fastcmdp.algorithms import ALGORITHMS, PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.cli.common import (
     Beside,
+    ConstantsFile,
     Constraints,
     Gamma,
     Json,
     Limits,
     Model,
     Naming,
+    PolicyName,
     Quiet,
     Reward,
     Start,
+    Threads,
+    check_output,
+    check_plot,
     describe,
     describe_optimum,
     faults,
     note,
+    policy_class,
     print_json,
     read_model,
 )
@@ -36,16 +41,15 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.checks import unknown
 from fastcmdp.envs.spec import parse_value
 from fastcmdp.errors import SettingError
-from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.policies import Policy
 from fastcmdp.results import Result
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
+from fastcmdp.tuned import read_constants
 
 DEFAULT = PDANPG()
 REPLICATES = 4
-POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
-PLOTS = (".png", ".svg", ".pdf")
 
 
 def solve(
@@ -62,20 +66,36 @@ def solve(
         int | None,
         typer.Option(help=f"Inner steps. Default: the algorithm's, here {DEFAULT.inner}.", metavar="H"),
     ] = None,
+    samples: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --outer: a schedule whose run draws about so many transitions. --inner stays as given.",
+            metavar="N",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --outer: a schedule for this gap and violation, with rewards in [0, 1] and constraints in "
+            "[-1, 1].",
+            metavar="E",
+        ),
+    ] = None,
+    constants: ConstantsFile = None,
     replicates: Annotated[
         int | None, typer.Option(help=f"Independent runs. Default: {REPLICATES}.", metavar="R")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the random streams. Default: 0.", metavar="N")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Default: the processors at hand.", metavar="T")] = None,
+    threads: Threads = None,
     limit: Limits = None,
     gamma: Gamma = None,
     reward: Reward = None,
     constraint: Constraints = None,
     start: Start = None,
     beside: Beside = None,
-    policy: Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.", metavar="NAME")] = "tabular",
+    policy: PolicyName = "tabular",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting of the algorithm; repeatable.", metavar="NAME=VALUE"),
@@ -97,10 +117,20 @@ def solve(
     Ctrl-C stops the run and prints what there is.
     """
     with faults():
-        chosen = _policy(policy)
-        changed = _settings(algorithm or DEFAULT.name, outer, inner, settings or ())
+        chosen = policy_class(policy)
+        name = algorithm or DEFAULT.name
+        scheduled = samples is not None or epsilon is not None
+        if scheduled and (outer is not None or (samples is not None and epsilon is not None)):
+            raise SettingError("--outer, --samples and --epsilon exclude one another: each of them sets K")
+        changed = _settings(name, outer, inner, settings or (), scheduled)
+        if constants is not None:
+            changed = _tuned(name, constants, scheduled, quiet) | changed
         _check_files(checkpoint, resume, plot)
         cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
+        if samples is not None:
+            changed = asdict(algorithm_by_name(name).for_samples(cmdp, samples, **changed))
+        elif epsilon is not None:
+            changed = asdict(algorithm_by_name(name).for_epsilon(cmdp, epsilon, **changed))
         with reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:
             if resume:
                 assert checkpoint is not None
@@ -109,7 +139,7 @@ def solve(
             else:
                 result = run(
                     cmdp,
-                    algorithm_by_name(algorithm or DEFAULT.name)(**changed),
+                    algorithm_by_name(name)(**changed),
                     policy=chosen,
                     seed=0 if seed is None else seed,
                     replicates=REPLICATES if replicates is None else replicates,
@@ -134,16 +164,31 @@ def solve(
             raise typer.Exit(130)
 
 
-def _policy(name: str) -> Policy:
-    if name not in POLICIES:
-        raise SettingError(unknown("policy", name, POLICIES))
-    return POLICIES[name]()
+def _tuned(name: str, file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
+    """The constants of a file that apply: all to a schedule, else those that are settings of the algorithm."""
+    found: dict[str, Any] = read_constants(file).get(name, {})
+    if not found:
+        note(f"no constants in {file} for {name}: defaults")
+    if scheduled:
+        return found
+    names = algorithm_by_name(name).setting_names()
+    left = [key for key in found if key not in names]
+    if left and not quiet:
+        note(f"{', '.join(left)} of {file} belong to a schedule and apply with --samples or --epsilon only")
+    return {key: value for key, value in found.items() if key in names}
 
 
-def _settings(name: str, outer: int | None, inner: int | None, pairs: Sequence[str]) -> dict[str, Any]:
-    """The settings that differ from the algorithm's defaults, checked by making it."""
+def _settings(
+    name: str, outer: int | None, inner: int | None, pairs: Sequence[str], scheduled: bool
+) -> dict[str, Any]:
+    """The settings that differ from the algorithm's defaults, checked by making it.
+
+    Where a schedule makes the rest, its constants are settings too, and outer is not.
+    """
     made = algorithm_by_name(name)
-    valid = [field.name for field in fields(made)]
+    own = [field.name for field in fields(made)]
+    valid = [key for key in own if key != "outer" or not scheduled]
+    valid += [key for key in made.constants if key not in own and scheduled]
     changed: dict[str, Any] = {
         key: value for key, value in (("outer", outer), ("inner", inner)) if value is not None
     }
@@ -157,7 +202,7 @@ def _settings(name: str, outer: int | None, inner: int | None, pairs: Sequence[s
             raise SettingError(f"{key} is given twice")
         changed[key] = parse_value(value)
     try:
-        made(**changed)
+        made(**{key: value for key, value in changed.items() if key in own})
     except (TypeError, ValueError) as error:
         if isinstance(error, SettingError):
             raise
@@ -173,14 +218,8 @@ def _check_files(checkpoint: Path | None, resume: bool, plot: Path | None) -> No
         found = "there is no such file; leave out --resume to start a run"
         kept = "the file exists; --resume goes on with it, or remove it to start afresh"
         raise SettingError(f"{checkpoint}: {found if resume else kept}")
-    for file in (checkpoint, plot):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise SettingError(f"{file}: there is no folder {file.absolute().parent}")
-    if plot is not None:
-        if plot.suffix.lower() not in PLOTS:
-            raise SettingError(f"{plot}: a plot is a file {', '.join(PLOTS[:-1])} or {PLOTS[-1]}")
-        if importlib.util.find_spec("matplotlib") is None:
-            raise SettingError("--plot needs matplotlib: pip install 'fastcmdp[plot]'")
+    check_output(checkpoint)
+    check_plot(plot)
 
 
 def _resumed(

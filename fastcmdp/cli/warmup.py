@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 import scipy
 
-from fastcmdp import envs
+from fastcmdp import envs, simulators
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg
 from fastcmdp.kernels.streams import next_word
-from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
+from fastcmdp.policies import LogLinear, NeuralSoftmax, Policy, TabularSoftmax
 from fastcmdp.problem import streams
 from fastcmdp.solve import solve
 from fastcmdp.tables import build_actions, build_tables
@@ -46,6 +46,12 @@ def jobs() -> dict[str, Callable[[], object]]:
         "tabular": TabularSoftmax(),
         "log-linear, dense": LogLinear(identity),
         "log-linear, sparse": LogLinear(scipy.sparse.csr_array(identity)),
+        "neural": NeuralSoftmax(choice_features=identity, hidden=(2,)),
+    }
+    queue = simulators.marketing(levels=2)
+    live: dict[str, Policy] = {
+        "log-linear, simulator": LogLinear(),
+        "neural, simulator": NeuralSoftmax(hidden=(2,)),
     }
     runs: dict[str, Callable[[], object]] = {
         f"{algorithm.name}, {kind}": partial(
@@ -54,6 +60,13 @@ def jobs() -> dict[str, Callable[[], object]]:
         for algorithm in ALGORITHMS.values()
         for kind, policy in kinds.items()
         if kind == "tabular" or not algorithm.tabular_only
+        if kind != "neural" or algorithm.samples_only
+    }
+    runs |= {
+        f"{algorithm.name}, {kind}": partial(solve, queue, algorithm.shortest(), policy=policy, trace=1)
+        for algorithm in ALGORITHMS.values()
+        for kind, policy in live.items()
+        if algorithm.samples_only
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 

@@ -1,6 +1,6 @@
-"""Problems to solve: generators with an active constraint by default, and Gymnasium environments as models.
+"""Problems to solve: generators with an active constraint by default, Gymnasium environments as models and back.
 
-Gymnasium itself is imported when `from_gymnasium` is given an id, never before.
+Gymnasium itself is imported when `from_gymnasium` is given an id or `to_gymnasium` makes an environment, never before.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from fastcmdp.envs.chains import inventory, queue, river_swim
 from fastcmdp.envs.garnets import garnet
 from fastcmdp.envs.grids import grid_world, resource_gathering
 from fastcmdp.envs.gym import from_gymnasium
+from fastcmdp.envs.hard import hard_instance, hard_optimum
 from fastcmdp.envs.limits import halfway_limit
 from fastcmdp.envs.spec import GENERATORS, from_spec
+from fastcmdp.envs.to_gym import to_gymnasium, to_gymnasium_vector
 
 __all__ = [
     "GENERATORS",
@@ -19,8 +21,12 @@ __all__ = [
     "garnet",
     "grid_world",
     "halfway_limit",
+    "hard_instance",
+    "hard_optimum",
     "inventory",
     "queue",
     "resource_gathering",
     "river_swim",
+    "to_gymnasium",
+    "to_gymnasium_vector",
 ]

@@ -13,11 +13,13 @@ from fastcmdp.envs.checks import unknown
 from fastcmdp.envs.garnets import garnet
 from fastcmdp.envs.grids import grid_world, resource_gathering
 from fastcmdp.envs.gym import from_gymnasium
+from fastcmdp.envs.hard import hard_instance
 from fastcmdp.errors import SettingError
 
 GENERATORS: dict[str, Callable[..., CMDP]] = {
     "garnet": garnet,
     "grid_world": grid_world,
+    "hard_instance": hard_instance,
     "inventory": inventory,
     "queue": queue,
     "resource_gathering": resource_gathering,

@@ -27,6 +27,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.errors import SettingError
 from fastcmdp.kernels.asgd import Momentum
 from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.points import Point
@@ -56,7 +57,9 @@ class InnerMoments:
     norm_second: float
 
 
-def error_factors(eigenvalues: ArrayLike, momentum: Momentum, n_steps: int) -> Floats:
+def error_factors(
+    eigenvalues: ArrayLike, momentum: Momentum, n_steps: int, n_skipped: int | None = None
+) -> Floats:
     """p_H(z) of equation (3) for each eigenvalue z: -1 before the first step, 0 for an exact answer.
 
     Parameters
@@ -64,7 +67,9 @@ def error_factors(eigenvalues: ArrayLike, momentum: Momentum, n_steps: int) -> F
     eigenvalues : float64[n], >= 0
     momentum : Momentum
     n_steps : int
-        H >= 1; the tail is the last H - floor(H/2) iterates.
+        H >= 1.
+    n_skipped : int
+        Iterates before the average begins; None: floor(H/2), the tail.
 
     Examples
     --------
@@ -80,10 +85,17 @@ def error_factors(eigenvalues: ArrayLike, momentum: Momentum, n_steps: int) -> F
     summing = np.zeros((len(step), 4, 4))
     summing[:, :2, :2] = summing[:, 2:, :2] = step
     summing[:, 2:, 2:] = np.eye(2)
-    before = n_steps // 2
+    before = _skipped(n_steps, n_skipped)
     state = np.linalg.matrix_power(step, before) @ np.array([-1.0, -1.0])
     tail = np.linalg.matrix_power(summing, n_steps - before)[:, 2, :2]
     return cast(Floats, np.einsum("ni,ni->n", tail, state) / (n_steps - before))
+
+
+def _skipped(n_steps: int, n_skipped: int | None) -> int:
+    skipped = n_steps // 2 if n_skipped is None else check_count("n_skipped", n_skipped, 0)
+    if skipped >= n_steps:
+        raise SettingError(f"n_skipped = {n_skipped}: fewer than the {n_steps} steps are expected")
+    return skipped
 
 
 def error_matrices(eigenvalues: ArrayLike, momentum: Momentum) -> Floats:
@@ -95,15 +107,15 @@ def error_matrices(eigenvalues: ArrayLike, momentum: Momentum) -> Floats:
     return np.stack([(1.0 - delta * z)[:, None] * y, (beta - xi * z)[:, None] * y + v], axis=1)
 
 
-def conditional_mean(at: Point, momentum: Momentum, n_steps: int) -> Floats:
+def conditional_mean(at: Point, momentum: Momentum, n_steps: int, n_skipped: int | None = None) -> Floats:
     """E[omega_k | theta_k, lambda_k], float64[d], by deterministic ASGD (paper, eq:tail_average_det)."""
     basis = at.basis
-    factors = error_factors(at.eigenvalues, momentum, n_steps)
+    factors = error_factors(at.eigenvalues, momentum, n_steps, n_skipped)
     return at.natural + basis @ (factors * (basis.T @ at.natural))
 
 
-def inner_moments(at: Point, momentum: Momentum, n_steps: int) -> InnerMoments:
-    """Exact mean and second moment of the tail average of H steps: O(H C r^2) time, r the rank of F.
+def inner_moments(at: Point, momentum: Momentum, n_steps: int, n_skipped: int | None = None) -> InnerMoments:
+    """Exact mean and second moment of the average of H steps: O(H C r^2) time, r the rank of F.
 
     Parameters
     ----------
@@ -111,6 +123,8 @@ def inner_moments(at: Point, momentum: Momentum, n_steps: int) -> InnerMoments:
     momentum : Momentum
     n_steps : int
         H >= 1.
+    n_skipped : int
+        Iterates before the average begins; None: floor(H/2), the tail.
 
     Examples
     --------
@@ -127,6 +141,7 @@ def inner_moments(at: Point, momentum: Momentum, n_steps: int) -> InnerMoments:
     0.015625
     """
     check_count("n_steps", n_steps)
+    before = _skipped(n_steps, n_skipped)
     alpha, beta, xi, delta = momentum
     # In the eigenvectors of F, where F is diag(z). Iterates never leave their span, nor does omega*.
     z, basis, nu = at.eigenvalues, at.basis, at.nu
@@ -156,11 +171,11 @@ def inner_moments(at: Point, momentum: Momentum, n_steps: int) -> InnerMoments:
         xv = zy.T - xi * yy * z - delta * (zy * z).T + delta * xi * impulse
         vv = zz - xi * (zy * z + (zy * z).T) + xi**2 * impulse
         mean_x, mean_v = (1.0 - delta * z) * mean_y, beta * mean_y + (1.0 - beta) * mean_v - xi * z * mean_y
-        if h >= n_steps // 2:
+        if h >= before:
             acc_square += 2.0 * np.trace(acc_x) + np.trace(xx)
             acc_x, acc_v = acc_x + xx, acc_v + xv
             mean_acc = mean_acc + mean_x
-    tail = n_steps - n_steps // 2
+    tail = n_steps - before
     error = mean_acc / tail
     error_second = float(acc_square) / tail**2
     return InnerMoments(

@@ -13,7 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.pd_anpg import PDANPG, PDANPGRun
+from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
@@ -154,7 +155,7 @@ def follow(
     return _measure(cmdp, Parametrisation(cmdp, policy), settings, best, theta, dual)
 
 
-def _advance(run: PDANPGRun, n_outer: int) -> tuple[Floats, Floats]:
+def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
     state = run.state
     thetas, duals = [state.theta.copy()], [state.dual.copy()]
     work = run.work()

@@ -26,7 +26,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastcmdp.algorithms.pd_anpg import NOMINAL_KAPPA, PDANPG
+from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.theory.checks import check_count, check_positive

@@ -1,0 +1,177 @@
+"""NPG-PD for the tabular softmax policy, every advantage estimated with a generative model.
+
+With theta_0 = 0, lambda_0 = 0 and for t = 0..T-1, both steps from pi_t,
+
+    Q_f(s, a)      = mean of M rollouts of geometric length from (s, a), f in {r, c_1..c_m}, for all (s, a)
+    V_f(s)         = sum_a pi_t(a|s) Q_f(s, a),       J_f = sum_s rho(s) V_f(s)
+    theta_{t+1}(s, a) = theta_t(s, a) + eta/(1-gamma) (Q_L - V_L)(s, a),        L = r + lambda_t c
+    lambda_{t+1}   = clip(lambda_t - zeta J_c, 0, 2/((1-gamma) c_slater))
+
+The guarantee is about the mixture over t.
+
+Source: Ding, Zhang, Basar, Jovanovic, Natural Policy Gradient Primal-Dual Method for Constrained MDPs (NeurIPS 2020;
+with Duan in JMLR, 2025). The recursion and the sample-based form (M rollouts of geometric horizon, plug-in V and J)
+agree with public code of the field; the theorem is recalled: with *exact* advantages and J, eta = 2 log A and zeta =
+2 (1-gamma)/sqrt(T) give a gap of at most 7/((1-gamma)^2 sqrt(T)) and a violation of at most (2/xi + 4 xi)/((1-gamma)^2
+sqrt(T)), xi the Slater value; both bounds are respected in exact runs (tests/test_npg_pd.py). Table 1 of the PD-ANPG
+paper lists eps^-2 for this method; that entry counts iterations of the exact method, a trajectory each (derived here).
+From samples an outer step costs C M rollouts, C the number of choices: eps^-2 as well, C times more of them.
+
+With M = O(1) rollouts a constant eta, that of the theorem, leaves a floor: exact steps improve monotonically, noisy
+ones do not, and policies wander. A step of order T^-1/2 keeps the rate (derived here). The default is the rule of
+`fastcmdp.algorithms.primal_dual`,
+
+    eta_t/(1-gamma) = c_eta sqrt(2 log A) / sqrt(T N_t),     zeta_it = c_zeta sigma_r / (sigma_i^2 sqrt(T)),
+
+N_t the level of the mean over states of sum_a pi (Q_L - V_L)^2, sigma_f the spread of one rollout of f from rho and pi
+about the level of J_f.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fastcmdp.algorithms.base import Algorithm, Run, dual_cap, per_constraint, relative_target, require
+from fastcmdp.algorithms.primal_dual import is_positive
+from fastcmdp.cmdp import CMDP
+from fastcmdp.kernels import npg_pd_softmax
+from fastcmdp.problem import Problem, streams
+
+C_K = 100.0  # outer steps: see docs/algorithms.md
+
+
+@dataclass(frozen=True)
+class NPGPDSoftmax(Algorithm):
+    """Settings of sample-based NPG-PD for the tabular softmax policy.
+
+    Parameters
+    ----------
+    outer : int
+        Outer steps T. Each draws M rollouts of mean length gamma / (1 - gamma) for every choice of the model.
+    rollouts : int
+        M.
+    eta, zeta : float or None
+        Learning rates (eta_1, eta_2 of the source) of theta and of the multipliers (zeta: one, or one a constraint),
+        in kernel units and constant. For exact advantages the theorem has 2 log A and 2 (1-gamma)/sqrt(T). None:
+        measured along the run, see the module's text.
+    c_eta, c_zeta : float
+        Factors on the measured learning rates.
+    lambda_max : float or None
+        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
+        else no cap.
+
+    Raises
+    ------
+    SettingError
+        A value out of range; a policy other than the tabular one.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> result = fc.solve(fc.envs.river_swim(), fc.NPGPDSoftmax(outer=50))
+    >>> result.finished
+    True
+    """
+
+    rollouts: int = 1
+    eta: float | None = None
+    zeta: float | Sequence[float] | None = None
+    c_eta: float = 1.0
+    c_zeta: float = 1.0
+    lambda_max: float | None = None
+
+    name: ClassVar[str] = "npg-pd-softmax"
+    tabular_only: ClassVar[bool] = True
+    constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.1, 10.0), "c_zeta": (0.1, 10.0)}
+
+    def __post_init__(self) -> None:
+        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta", "lambda_max"))
+        require(self.zeta is None or is_positive(self.zeta), "zeta", self.zeta, "a positive number")
+
+    def outer_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
+        return cmdp.n_choices * self.rollouts * cmdp.gamma / (1.0 - cmdp.gamma)
+
+    @classmethod
+    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, **settings: Any) -> Self:
+        """Settings for a target ``epsilon`` in kernel units: T = c_K / ((1-gamma) epsilon)^2.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> fc.NPGPDSoftmax.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).outer
+        10000
+        """
+        e = relative_target(cmdp, epsilon)
+        require(is_positive(c_K), "c_K", c_K, "a positive number")
+        return cls(**({"outer": math.ceil(round(c_K / e**2, 6))} | settings))
+
+    def run(self, problem: Problem, seed: int, replicates: int) -> NPGPDSoftmaxRun:
+        """Set up replicates that have not moved yet."""
+        return NPGPDSoftmaxRun(self, problem, seed, replicates)
+
+
+class NPGPDSoftmaxRun(Run):
+    """Replicates of tabular NPG-PD under way."""
+
+    def __init__(self, settings: NPGPDSoftmax, problem: Problem, seed: int, replicates: int) -> None:
+        super().__init__(settings, problem)
+        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+        widest = int(np.diff(cmdp.state_to_choice).max())
+        eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
+        zeta = settings.c_zeta if settings.zeta is None else settings.zeta
+        self.steps = npg_pd_softmax.Steps(
+            n_outer=settings.outer,
+            n_rollouts=settings.rollouts,
+            eta_scale=float(eta),
+            zeta_scale=per_constraint(zeta, m, "zeta"),
+            adaptive_eta=settings.eta is None,
+            adaptive_zeta=settings.zeta is None,
+            dual_max=dual_cap(problem, settings.lambda_max),
+            start=cmdp.start.copy(),
+        )
+        self.state = npg_pd_softmax.RunState(
+            theta=self.initial_theta(replicates),
+            dual=np.zeros((replicates, m)),
+            rng=streams(seed, replicates),
+            outer=np.zeros(replicates, np.int64),
+            samples=np.zeros(replicates, np.int64),
+            failed=np.full(replicates, -1, np.int64),
+            recent=np.zeros((replicates, 2 + m)),
+            average=np.zeros((replicates, 2 + m)),
+            centre=np.zeros((replicates, 1 + m)),
+            sums=np.zeros((replicates, 1 + 2 * m)),
+        )
+        self.set_up_actions(settings.outer_samples(cmdp))
+
+    def work(self) -> npg_pd_softmax.Work:
+        """Work space for one thread."""
+        n_choices, n_signals = self.problem.cmdp.n_choices, 1 + self.problem.cmdp.n_constraints
+        n_jobs = n_choices * self.settings.rollouts
+        return npg_pd_softmax.Work(
+            job_choice=np.repeat(np.arange(n_choices), self.settings.rollouts),
+            job_row=np.zeros(n_jobs, np.uint32),
+            last_pair=np.zeros(n_jobs, np.int64),
+            total=np.zeros((n_jobs, n_signals)),
+            estimate=np.zeros((n_choices, n_signals)),
+            value=np.zeros(n_signals),
+            space=self.row_space(),
+        )
+
+    def advance(self, r: int, n_steps: int, work: npg_pd_softmax.Work) -> None:
+        """Make up to n_steps outer steps of replicate r."""
+        npg_pd_softmax.advance(
+            self.problem.tables,
+            self.problem.policy.data,
+            self.steps,
+            self.state,
+            self.actions[r],
+            work,
+            r,
+            n_steps,
+        )

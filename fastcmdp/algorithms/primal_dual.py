@@ -1,0 +1,184 @@
+"""What the natural-gradient primal-dual methods share: PD-ANPG, NPG-PD and C-NPG-PDA.
+
+With lambda_0 = 0 and for k = 0..K-1, from fresh samples of pi_k = pi_theta_k,
+
+    omega_k      = some H steps of stochastic gradient descent towards F(theta_k)^+ grad J_L(theta_k, lambda_k)
+    theta_{k+1}  = theta_k + eta omega_k
+    lambda_{k+1} = clip(lambda_k - zeta (J_c estimate - margin), 0, lambda_max)
+
+They differ in the inner solver, in the margin, and in the cap.
+
+Learning rates. The published ones are safe for every problem and far too small for most. The defaults keep their
+scaling in K and take the constants from measurements:
+
+    eta_k  = c_eta sqrt(2 log A) / sqrt(K N_k),     zeta_ik = c_zeta sigma_r / (sigma_i^2 sqrt(K)),
+
+N_k the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci,
+A the largest number of choices in a state. The first minimises the mirror-descent bound KL(pi* || pi_0) /
+(eta K) + eta N / 2 with KL <= log A; the second moves the multiplier by its natural scale sigma_r / sigma_i
+under noise alone over the run. The level N_k is the larger of its average so far and of the last twenty outer
+steps, this one included, and no step has a natural norm above three times its root: so a policy that has just found a
+reward does not jump. This rule is the project's own, and no theorem covers it: eta_k depends, weakly, on omega_k
+itself. With ``eta=`` and ``zeta=`` given, the recursion is the published one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.algorithms.base import Algorithm, Run, dual_cap, is_finite, per_constraint, require
+from fastcmdp.cmdp import CMDP
+from fastcmdp.kernels import asgd, pd_anpg
+from fastcmdp.problem import Problem, streams
+
+NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
+
+
+def check_words(settings: object, words: dict[str, tuple[str, ...]]) -> None:
+    """Raise a SettingError unless each named setting is one of its words."""
+    for name, known in words.items():
+        value = getattr(settings, name)
+        require(value in known, name, value, " or ".join(map(repr, known)))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether value is a positive number, or several."""
+    return is_finite(value) and bool((np.asarray(value) > 0).all())
+
+
+@dataclass(frozen=True)
+class PrimalDual(Algorithm):
+    """Settings that these methods share.
+
+    Attributes
+    ----------
+    outer, inner : int
+        K outer steps of H inner steps. One outer step draws 3 H + 1 rollouts of mean length gamma / (1 - gamma).
+    eta, zeta, c_eta, c_zeta, lambda_max, dual_estimate, pilot
+        See the methods.
+    cap_factor : float
+        The default cap is this over (1-gamma) c_slater.
+    """
+
+    cap_factor: ClassVar[float] = 2.0
+    samples_only: ClassVar[bool] = True
+
+    outer: int = 2000
+    inner: int = 100
+    eta: float | None = None
+    zeta: float | Sequence[float] | None = None
+    c_eta: float = 1.0
+    c_zeta: float = 1.0
+    lambda_max: float | None = None
+    dual_estimate: Literal["fresh", "inner"] = "fresh"
+    pilot: int = 40
+
+    def __post_init__(self) -> None:
+        self.check(
+            {"outer": 1, "inner": 1, "pilot": 0},
+            ("c_eta", "c_zeta"),
+            ("eta", "lambda_max"),
+        )
+        require(self.zeta is None or is_positive(self.zeta), "zeta", self.zeta, "a positive number")
+        check_words(self, {"dual_estimate": ("fresh", "inner")})
+
+    def solver(self, problem: Problem) -> Any:
+        """What the kernel takes as inner solver."""
+        raise NotImplementedError
+
+    def n_skipped(self) -> int:
+        """Inner steps before the average of omega begins, for solvers that average evenly."""
+        return 0
+
+    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+        """By how much the dual step tightens each constraint, kernel units, float64[m]."""
+        return np.zeros(problem.cmdp.n_constraints)
+
+    def outer_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
+        fresh = self.dual_estimate == "fresh"
+        return (3.0 * self.inner + fresh) * cmdp.gamma / (1.0 - cmdp.gamma)
+
+    def fixed_samples(self, cmdp: CMDP) -> float:
+        """Expected transitions of the pilot."""
+        return self.pilot * self.outer_samples(cmdp)
+
+    @classmethod
+    def shortest(cls) -> Self:
+        """Settings of a run that is over at once."""
+        return cls(outer=1, inner=2)
+
+    def run(self, problem: Problem, seed: int, replicates: int) -> PrimalDualRun:
+        """Set up replicates that have not moved yet."""
+        return PrimalDualRun(self, problem, seed, replicates)
+
+
+class PrimalDualRun(Run):
+    """Replicates of such a method under way."""
+
+    def __init__(self, settings: PrimalDual, problem: Problem, seed: int, replicates: int) -> None:
+        super().__init__(settings, problem)
+        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+        self.solver = settings.solver(problem)
+        widest = int(np.diff(cmdp.state_to_choice).max())
+        eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
+        zeta = settings.c_zeta if settings.zeta is None else settings.zeta
+        self.steps = pd_anpg.Steps(
+            n_outer=settings.outer,
+            n_inner=settings.inner,
+            n_skipped=settings.n_skipped(),
+            n_pilot=settings.pilot,
+            eta_scale=float(eta),
+            zeta_scale=per_constraint(zeta, m, "zeta"),
+            adaptive_eta=settings.eta is None,
+            adaptive_zeta=settings.zeta is None,
+            fresh=settings.dual_estimate == "fresh",
+            margin=settings.tightening(problem),
+            dual_max=dual_cap(problem, settings.lambda_max, settings.cap_factor),
+        )
+        self.state = pd_anpg.RunState(
+            theta=self.initial_theta(replicates),
+            dual=np.zeros((replicates, m)),
+            rng=streams(seed, replicates),
+            outer=np.full(replicates, -settings.pilot, np.int64),
+            samples=np.zeros(replicates, np.int64),
+            failed=np.full(replicates, -1, np.int64),
+            recent=np.zeros((replicates, 2 + m)),
+            average=np.zeros((replicates, 2 + m)),
+            sums=np.zeros((replicates, 1 + 2 * m)),
+        )
+        self.set_up_actions(problem.tables.horizon * (3 * settings.inner + 1))
+
+    def work(self) -> pd_anpg.Work:
+        """Work space for one thread."""
+        h, n_signals = self.settings.inner, 1 + self.problem.cmdp.n_constraints
+        scores = self.scores(h)
+        slots = len(scores.coordinate)
+        return pd_anpg.Work(
+            job_choice=np.zeros(2 * h + 1, np.int64),
+            job_row=np.zeros(2 * h + 1, np.uint32),
+            pair=np.zeros(h + 1, np.int64),
+            last_pair=np.zeros(2 * h, np.int64),
+            occupancy_total=np.zeros((h + 1, n_signals)),
+            value_total=np.zeros((2 * h, n_signals)),
+            advantage=np.zeros((h, n_signals)),
+            target=np.zeros(h),
+            scores=scores,
+            inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
+            weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
+            omega=np.zeros(slots),
+            space=self.row_space(),
+        )
+
+    def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
+        """Make up to n_steps outer steps (pilot steps included) of replicate r."""
+        pd_anpg.advance(
+            self.problem.tables, self.problem.policy.data, self.solver, self.steps, self.state,
+            self.actions[r], work, r, n_steps,
+        )  # fmt: skip

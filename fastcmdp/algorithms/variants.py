@@ -1,0 +1,88 @@
+"""An algorithm with settings of its own in one line of text, `NAME?key=value&key=value`, as models are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fastcmdp.algorithms import algorithm
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.cmdp import CMDP
+from fastcmdp.envs.checks import unknown
+from fastcmdp.envs.spec import parse_value
+from fastcmdp.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An algorithm whose schedule is still to be made, with settings that stay as they are.
+
+    Attributes
+    ----------
+    label : str
+        As it was written: the name, and the settings after a question mark.
+    algorithm : class of settings
+    settings : mapping
+        Fields of the class but ``outer``, and parameters of its ``for_epsilon``.
+    """
+
+    label: str
+    algorithm: type[Algorithm]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def for_samples(
+        self, cmdp: CMDP, samples: float, constants: Mapping[str, Any] | None = None
+    ) -> Algorithm:
+        """Settings whose run is expected to draw ``samples`` transitions; own settings win over ``constants``."""
+        return self.algorithm.for_samples(cmdp, samples, **(dict(constants or {}) | dict(self.settings)))
+
+    def shortest(self) -> Algorithm:
+        """Settings of a run that is over at once and calls the same kernels."""
+        names = self.algorithm.setting_names()
+        own = {key: value for key, value in self.settings.items() if key in names}
+        return self.algorithm(**({"outer": 1} | own))
+
+    @property
+    def searched(self) -> dict[str, tuple[float, float]]:
+        """Ranges of the constants that a search may vary: those that the settings do not fix."""
+        return {key: span for key, span in self.algorithm.constants.items() if key not in self.settings}
+
+
+def variant(text: str) -> Variant:
+    """Read `NAME` or `NAME?key=value&...`.
+
+    Raises
+    ------
+    SettingError
+        An unknown name or key, a key twice, a value out of range; the message names the nearest valid one.
+
+    Examples
+    --------
+    >>> found = variant("pd-anpg?method=sgd&average=uniform")
+    >>> found.algorithm.name, found.settings
+    ('pd-anpg', {'method': 'sgd', 'average': 'uniform'})
+    """
+    text = text.strip()
+    name, question, query = text.partition("?")
+    made = algorithm(name)
+    names = set(made.setting_names()) - {"outer"}
+    settings: dict[str, Any] = {}
+    for part in query.split("&") if question else []:
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise SettingError(f"{text!r}: NAME?key=value&key=value is expected, found {part!r}")
+        if key == "outer":
+            raise SettingError(f"{text!r}: outer follows from the budget of samples; leave it out")
+        if key not in names | set(made.constants):
+            raise SettingError(
+                f"{text!r}: " + unknown(f"setting of {name}", key, names | set(made.constants))
+            )
+        if key in settings:
+            raise SettingError(f"{text!r}: {key} is given twice")
+        settings[key] = parse_value(value)
+    try:
+        made(**{key: value for key, value in settings.items() if key in {f.name for f in fields(made)}})
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{text!r}: {error}") from error
+    return Variant(text, made, settings)

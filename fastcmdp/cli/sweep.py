@@ -1,0 +1,264 @@
+"""`fastcmdp sweep run|status|report`: thousands of runs, interrupted at will, ending in numbers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
+from fastcmdp.errors import SettingError
+
+if TYPE_CHECKING:
+    from fastcmdp.sweep import Estimate, Progress, Status
+
+APART = 20.0  # seconds between two plain lines
+
+sweep = typer.Typer(
+    help="Sweeps over models, algorithms, targets and seeds: run, status, report.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep.", show_default=False)]
+
+
+@sweep.command("run")
+def run(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC",
+            help="A TOML file (docs/sweeps.md), or the folder of a sweep to go on with.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
+    engine: Annotated[str, typer.Option(help="threads, processes or dask.", metavar="NAME")] = "threads",
+    workers: Annotated[
+        int | None, typer.Option(help="Batches at once. Default: the processors at hand.", metavar="N")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="With dask: tcp://HOST:PORT. Without: a cluster on this machine.", metavar="ADDRESS"
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of each worker.", metavar="T")] = 1,
+    batch: Annotated[float, typer.Option(help="Seconds of work in a batch.", metavar="S")] = 60.0,
+    extend: Annotated[
+        bool,
+        typer.Option(
+            "--extend", help="DIR has another specification: add the tasks that are new in this one."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it would take; run nothing but a probe.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what a sweep still lacks: the same command again goes on where the last one ended, however it ended.
+
+    Exit code 0: every task has a result. 1: some raised an error. 130: stopped by Ctrl-C.
+    """
+    with faults():
+        from fastcmdp import sweep as sweeps
+
+        if dry_run:
+            told = sweeps.estimate(sweeps.Store(spec).spec() if spec.is_dir() else sweeps.read(spec), workers)
+            print_json(asdict(told)) if json else print(_estimate(told), flush=True)
+            return
+        if out is None and not spec.is_dir():
+            raise SettingError("--out DIR is missing: the folder for the results")
+        with _reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+            status = sweeps.run(
+                spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
+                batch_seconds=batch, progress=callback,
+            )  # fmt: skip
+        for name in status.set_aside:
+            note(f"a part was damaged and computed again: {name} in {status.folder}/aside")
+        _show(status, json)
+        if status.stopped:
+            note("stopped: the same command goes on from here")
+            raise typer.Exit(130)
+        if status.failed:
+            raise typer.Exit(1)
+
+
+@sweep.command("status")
+def status(folder: Folder, json: Json = False) -> None:
+    """How a sweep stands: tasks done, failed and left, and why tasks failed."""
+    with faults():
+        from fastcmdp import sweep as sweeps
+
+        _show(sweeps.status(folder), json)
+
+
+@sweep.command("report")
+def report(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report. Default: DIR/report.", metavar="FOLDER")
+    ] = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            help="Targets, separated by commas. Default: those of the specification.", metavar="LIST"
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Samples needed to reach each epsilon, fitted exponents beside the claimed ones, curves: HTML, CSV, PNG, SVG."""
+    with faults():
+        from fastcmdp.sweep.report import report as make
+
+        targets = None if epsilon is None else _numbers(epsilon)
+        made = make(folder, out, epsilon=targets)
+        if json:
+            print_json(made.to_dict())
+        else:
+            print(made.text(), flush=True)
+            if not quiet:
+                note(f"report in {made.files['html']}")
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingError(f"--epsilon {text!r}: numbers separated by commas are expected") from error
+    return found
+
+
+def _show(status: Status, json: bool) -> None:
+    if json:
+        print_json(asdict(status) | {"finished": status.finished, "left": status.tasks - status.done})
+        return
+    left = status.tasks - status.done - status.failed
+    print(
+        f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, {left:,} left"
+    )
+    if status.omitted:
+        print(f"{status.omitted:,} targets beyond the cap are left out")
+    if len(status.by_algorithm) > 1:
+        width = max(map(len, status.by_algorithm))
+        for label, row in status.by_algorithm.items():
+            print(f"  {label:{width}}  {row['done']:,} of {row['tasks']:,} done, {row['failed']:,} failed")
+    if status.new:
+        rate = status.transitions / max(status.seconds, 1e-9)
+        print(
+            f"{status.new:,} of them now, in {_duration(status.seconds)}: {status.transitions:.3g} transitions, "
+            f"{rate / 1e6:.1f} M a second"
+        )
+    for name in status.running:
+        print(f"under way: session {name}")
+    for failure in status.failures[:5]:
+        last = failure.traceback.strip().splitlines()[-1]
+        target = (
+            f"epsilon {failure.inputs['epsilon']}"
+            if failure.inputs["epsilon"]
+            else f"samples {failure.inputs['budget']}"
+        )
+        print(f"failed: {failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}")
+    if len(status.failures) > 5:
+        print(f"and {len(status.failures) - 5:,} more")
+    if status.failures:
+        print(f"inputs and tracebacks are in {status.folder}/failures; `fastcmdp sweep run` tries them again")
+    sys.stdout.flush()
+
+
+def _estimate(told: Estimate) -> str:
+    lines = [
+        f"{told.tasks:,} tasks, a run each, of {told.configurations:,} configurations; {told.transitions:.3g} "
+        f"transitions, {told.largest:.3g} in the longest run",
+        f"about {_duration(told.seconds)} on {told.workers} workers like this machine's",
+    ]
+    if told.capped or told.omitted:
+        lines.append(
+            f"cap: {told.capped:,} tasks have a schedule cut to it, {told.omitted:,} targets are left out"
+        )
+    width = max(map(len, told.by_algorithm))
+    for label, row in told.by_algorithm.items():
+        rate = 1e9 * row["seconds"] / max(row["transitions"], 1.0)
+        lines.append(
+            f"  {label:{width}}  {int(row['tasks']):7,} tasks {row['transitions']:9.3g} transitions "
+            f"{_duration(row['seconds']):>9} of one worker  {rate:6.1f} ns a transition"
+        )
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def _reporting(silent: bool) -> Iterator[Callable[[Progress], object]]:
+    """A callback that shows progress on standard error: a bar on a terminal, else plain lines."""
+    if silent:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _bar() as callback:
+            yield callback
+    else:
+        yield _Lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], object]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("planning", total=None, told="")
+
+        def update(state: Progress) -> None:
+            if state.note:
+                console.print(state.note, markup=False, highlight=False)
+            if state.tasks:
+                bar.update(
+                    task, description="tasks", total=state.tasks, completed=state.done, told=_line(state)
+                )
+
+        yield update
+
+
+def _line(state: Progress) -> str:
+    left = "" if state.left is None else f", {_duration(state.left)} left"
+    failed = f", {state.failed:,} failed" if state.failed else ""
+    return f"{state.done:,} of {state.tasks:,}, {state.rate / 1e6:.1f} M transitions/s{left}{failed}"
+
+
+class _Lines:
+    """A line after the first batches, then one every APART seconds, and each note at once."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic() - APART + 2.0
+
+    def __call__(self, state: Progress) -> Any:
+        if state.note:
+            note(state.note)
+        now = time.monotonic()
+        if state.tasks and now - self.said >= APART:
+            self.said = now
+            note(_line(state))

@@ -1,0 +1,478 @@
+"""Several algorithms on one model at the same budgets of samples, beside the exact optimum.
+
+What is compared, by default, is the *mixture* of a run's policies (draw k uniformly once, then follow pi_k): the
+object of the guarantees. Over replicates,
+
+    gap                      J_r* - mean of J_r(mixture),
+    violation                the positive part of the mean excess over a limit: the mean over outer steps and over
+                             replicates comes first, since guarantees are in expectation; the worst constraint,
+    violation_per_replicate  the mean of each replicate's own positive part, at least as large,
+    error                    the mean over replicates of the larger of gap and violation of each, relative: the gap to
+                             |J_r*|, a violation to the range of J_c over all policies.
+
+Every budget has a schedule of its own (``Algorithm.for_samples``): a guarantee is about a run to its end, with step
+sizes chosen for that end, so a long run's beginning is no substitute for a short run.
+
+All methods get the same budget of expected transitions, the same seeds, and the same sampler. Compilation is not in
+the seconds: a run that is over at once goes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.variants import Variant, variant
+from fastcmdp.bootstrap import Interval, bootstrap
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.exact import Optimum
+from fastcmdp.exact import optimum as exact_optimum
+from fastcmdp.plots import curves
+from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.results import Averages, Result
+from fastcmdp.solve import EXACT_CHOICES, Progress
+from fastcmdp.solve import solve as run
+from fastcmdp.tuned import check_constants, constants_for, read_constants
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Float = NDArray[np.float64]
+
+TOLERANCE = 0.01  # of the range of J_c: what counts as met when a small violation is allowed
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What relative errors are relative to, in the user's units.
+
+    Attributes
+    ----------
+    reward : float
+        |J_r*|, or where that is nothing against what rewards could add up to, the range of J_r.
+    constraints : float64[m]
+        The range of J_ci over all policies; where a constraint hardly depends on the policy, the range it could have.
+    """
+
+    reward: float
+    constraints: Float
+
+    @classmethod
+    def of(cls, cmdp: CMDP, best: Optimum) -> Scales:
+        """Those of a model.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> cmdp = fc.envs.river_swim()
+        >>> best = fc.optimum(cmdp)
+        >>> scales = Scales.of(cmdp, best)
+        >>> scales.reward == best.reward, bool(scales.constraints[0] == best.constraint_range[0] @ [-1, 1])
+        (True, True)
+        """
+        unit = 1.0 - cmdp.gamma  # values range over the signals' scales divided by this
+        conceivable = cmdp.reward_scale / unit
+        attainable = best.constraint_range[:, 1] - best.constraint_range[:, 0]
+        width = np.abs(cmdp.constraint_scale) / unit
+        return cls(
+            reward=abs(best.reward) if abs(best.reward) > 1e-6 * conceivable else conceivable,
+            constraints=np.where(attainable > 1e-6 * width, attainable, width),
+        )
+
+    def errors(self, cmdp: CMDP, averages: Averages) -> Float:
+        """The larger of gap and worst violation of each replicate, relative; float64[R], NaN where unknown."""
+        worst = (averages.violation / self.constraints).max(axis=1, initial=0.0)
+        return np.asarray(np.maximum(averages.gap / self.reward, worst))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method at one budget.
+
+    Attributes
+    ----------
+    variant : Variant
+    budget : float
+        Expected transitions of one replicate.
+    constants : dict or None
+        Tuned constants that its schedule was made with; None: defaults.
+    result : Result
+    """
+
+    variant: Variant
+    budget: float
+    constants: Mapping[str, float] | None
+    result: Result
+
+    def to_dict(self, scales: Scales) -> dict[str, Any]:
+        """The entry in the command line's JSON: that of ``Result.to_dict`` with bootstrap intervals, and more."""
+        result = self.result
+        cmdp, best = result.cmdp, result.optimum
+        assert best is not None
+        mixture, late, last = result.mixture, result.last_quarter, result.last
+        slack = cmdp.slack(_values(mixture))
+        known = np.isfinite(mixture.reward)
+        relative = (mixture.violation / scales.constraints).max(axis=1, initial=0.0)
+
+        def share(met: Any) -> float | None:
+            return float(met[known].mean()) if known.any() else None
+
+        made = result.to_dict() | {
+            "name": self.variant.label,
+            "budget": self.budget,
+            "reward": bootstrap(mixture.reward).to_dict(),
+            **_gap_and_violation(cmdp, best, mixture),
+            "violation_per_replicate": bootstrap(mixture.violation.max(axis=1, initial=0.0)).to_dict(),
+            "error": bootstrap(scales.errors(cmdp, mixture)).to_dict(),
+            "last": _gap_and_violation(cmdp, best, last),
+            "feasibility": {
+                "strict": {
+                    "share": share((slack >= 0).all(axis=1)),
+                    "slack": bootstrap(_values(mixture), lambda v: _least(cmdp.slack(v))).to_dict(),
+                },
+                "relaxed": {"share": share(relative <= TOLERANCE), "tolerance": TOLERANCE},
+            },
+            "seed": result.seed,
+            "policy": type(result.policy_class).__name__,
+            "constants": None if self.constants is None else dict(self.constants),
+            "settings": asdict(result.algorithm),
+        }
+        made["last_quarter"] |= {"reward": bootstrap(late.reward).to_dict()}
+        made["last_quarter"] |= _gap_and_violation(cmdp, best, late)
+        return made
+
+
+def _values(averages: Averages) -> Float:
+    """J_r and the constraint values, float64[R, 1+m]."""
+    return np.concatenate([averages.reward[:, None], averages.constraints], axis=1)
+
+
+def _least(slack: Float) -> Float:
+    """By how much the tightest limit is met; NaN where there is none."""
+    return np.asarray(slack.min(axis=-1) if slack.shape[-1] else np.full(slack.shape[:-1], np.nan))
+
+
+def _gap_and_violation(cmdp: CMDP, best: Optimum, averages: Averages) -> dict[str, Any]:
+    def violation(mean: Float) -> Float:
+        return np.asarray(np.maximum(-cmdp.slack(mean), 0.0).max(axis=-1, initial=0.0))
+
+    return {
+        "gap": bootstrap(averages.gap).to_dict(),
+        "violation": bootstrap(_values(averages), violation).to_dict(),
+    }
+
+
+class Line(NamedTuple):
+    """What is drawn of one method: relative gap and violation of the mixture against samples, n points."""
+
+    label: str
+    samples: Float
+    gap: Interval
+    violation: Interval
+
+
+@dataclass
+class Comparison:
+    """What ``compare`` found.
+
+    Attributes
+    ----------
+    cmdp, optimum
+    scales : Scales
+    entries : list of Entry
+        By budget, then method.
+    skipped : list of str
+        What could not be run, and why.
+    finished : bool
+        False after Ctrl-C: entries are then what there is.
+    """
+
+    cmdp: CMDP
+    optimum: Optimum
+    scales: Scales
+    entries: list[Entry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    finished: bool = True
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One entry a method and budget: ``algorithms`` in the command line's JSON."""
+        return [entry.to_dict(self.scales) for entry in self.entries]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The same, flat, for a data frame: nested names are joined by underscores, an interval's mean has none.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> found = fc.compare(fc.envs.river_swim(), samples=1e5, replicates=2)
+        >>> sorted(key for key in found.rows()[0] if key.startswith("last_gap"))
+        ['last_gap', 'last_gap_high', 'last_gap_low']
+        """
+        return [_flat(entry) for entry in self.to_dict()]
+
+    def lines(self) -> list[Line]:
+        """What ``plot`` draws, by method: along the run where there is one budget, else the ends of the runs."""
+        budgets = {entry.budget for entry in self.entries}
+        labels = dict.fromkeys(entry.variant.label for entry in self.entries)
+        made = []
+        for label in labels:
+            own = [entry.result for entry in self.entries if entry.variant.label == label]
+            if len(budgets) == 1:
+                samples, _, values = curves(own[0])
+                made.append(self._line(label, samples[1:], values[:, 1:]))
+            else:
+                ends = [(float(r.samples.mean()), _values(r.mixture)) for r in own if r.trace.done > 1]
+                if ends:
+                    samples, values = np.array([x for x, _ in ends]), np.stack([v for _, v in ends], axis=1)
+                    made.append(self._line(label, samples, values))
+        return made
+
+    def _line(self, label: str, samples: Float, values: Float) -> Line:
+        def gap(mean: Float) -> Float:
+            return np.asarray((self.optimum.reward - mean[..., 0]) / self.scales.reward)
+
+        def violation(mean: Float) -> Float:
+            excess = np.maximum(-self.cmdp.slack(mean), 0.0) / self.scales.constraints
+            return np.asarray(excess.max(axis=-1, initial=0.0))
+
+        return Line(label, samples, bootstrap(values, gap), bootstrap(values, violation))
+
+    def table(self) -> str:
+        """Text for reading: one line a method and budget."""
+        return _table(self)
+
+    def plot(self, path: str | Path | None = None, *, title: str | None = None) -> Figure:
+        """Gap and violation against samples; see ``fastcmdp.plots.plot_comparison``."""
+        from fastcmdp.plots import plot_comparison
+
+        return plot_comparison(self, path, title=title)
+
+
+class Stage(NamedTuple):
+    """Where a comparison stands, for a progress callback."""
+
+    label: str  # of the method
+    budget: float
+    number: int  # of the run, from 1
+    total: int  # runs
+
+
+Algorithms = Iterable[str | type[Algorithm] | Variant]
+
+
+def variants(algorithms: Algorithms | str | None) -> list[Variant]:
+    """The methods that were asked for; None: all of the registry.
+
+    Raises
+    ------
+    SettingError
+        An unknown name or setting, none at all, or one twice.
+    """
+    if algorithms is None:
+        algorithms = ALGORITHMS
+    elif isinstance(algorithms, str):
+        algorithms = [algorithms]
+    made = [
+        given if isinstance(given, Variant) else variant(given if isinstance(given, str) else given.name)
+        for given in algorithms
+    ]
+    labels = [given.label for given in made]
+    if not made or len(set(labels)) < len(labels):
+        raise SettingError(f"algorithms = {labels!r}: one or more, each once")
+    return made
+
+
+def check_budgets(samples: float | Sequence[float]) -> list[float]:
+    """Budgets in rising order, each once."""
+    given = np.atleast_1d(np.asarray(samples))
+    if given.dtype.kind not in "iuf" or given.size == 0 or not (np.isfinite(given) & (given > 0)).all():
+        raise SettingError(f"samples = {samples!r}: a positive number, or several, is expected")
+    return sorted({int(x) if float(x).is_integer() else float(x) for x in given.ravel()})
+
+
+def exact_problem(cmdp: CMDP, best: Optimum | None) -> Optimum:
+    """The optimum to compare with, or a SettingError where the model is too large for it."""
+    if best is None and cmdp.n_choices > EXACT_CHOICES:
+        raise SettingError(
+            f"the model has {cmdp.n_choices} choices; the exact optimum, which this needs, is for up to {EXACT_CHOICES}"
+        )
+    return exact_optimum(cmdp) if best is None else best
+
+
+def compare(
+    cmdp: CMDP,
+    algorithms: Algorithms | str | None = None,
+    samples: float | Sequence[float] = 10_000_000,
+    *,
+    constants: Mapping[str, Mapping[str, float]] | str | Path | None = None,
+    policy: Policy | None = None,
+    replicates: int = 8,
+    seed: int = 0,
+    threads: int | None = None,
+    optimum: Optimum | None = None,
+    progress: Callable[[Stage, Progress], object] | None = None,
+) -> Comparison:
+    """Run several algorithms at the same budgets of samples and set them beside the exact optimum.
+
+    Parameters
+    ----------
+    cmdp : CMDP
+        Of up to 20,000 choices.
+    algorithms : names, classes of settings or Variants; default: all
+        A name may carry settings that stay fixed: ``"pd-anpg?method=sgd&average=uniform"``.
+    samples : float or sequence
+        Expected transitions of one replicate. Each budget has its own schedule.
+    constants : mapping, or path of a file of ``fastcmdp tune``
+        Constants of the schedules; methods that are not in it keep their defaults.
+    policy : TabularSoftmax, LogLinear, ...
+    replicates : int
+        Independent runs of each; 8 or more for intervals that hold what they say.
+    seed : int
+        The run of ``solve`` with this seed, for every method and budget.
+    threads : int, optional
+    optimum : Optimum, optional
+        One that you have.
+    progress : callable, optional
+        Called with a Stage and ``solve``'s Progress a few times a second.
+
+    Returns
+    -------
+    Comparison
+        What cannot be run (a budget below one outer step, a tabular method on another policy) is left out and named in
+        ``skipped``. After Ctrl-C: what there is, ``finished`` False.
+
+    Raises
+    ------
+    SettingError
+        A setting is out of range or unknown, the model is too large, or nothing of what was asked for can be run.
+    InfeasibleError
+        No policy meets the constraints.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> found = fc.compare(fc.envs.river_swim(), "pd-anpg", samples=[1e5, 2e5], replicates=2)
+    >>> [(entry["name"], entry["budget"]) for entry in found.to_dict()]
+    [('pd-anpg', 100000), ('pd-anpg', 200000)]
+    """
+    chosen, budgets = variants(algorithms), check_budgets(samples)
+    if isinstance(constants, str | Path):
+        constants = read_constants(constants)
+    tuned = check_constants(constants or {})
+    policy = policy or TabularSoftmax()
+    best = exact_problem(cmdp, optimum)
+    made = Comparison(cmdp, best, Scales.of(cmdp, best))
+    planned: list[tuple[float, Variant, Algorithm]] = []
+    for budget in budgets:
+        for each in chosen:
+            try:
+                if each.algorithm.tabular_only and not isinstance(policy, TabularSoftmax):
+                    raise SettingError(f"{each.label} works on the tabular softmax policy only")
+                planned.append((budget, each, each.for_samples(cmdp, budget, constants_for(each, tuned))))
+            except SettingError as error:
+                made.skipped.append(f"{each.label} at {budget:.3g} samples: {error}")
+    if not planned:
+        raise SettingError("; ".join(made.skipped))
+    options: dict[str, Any] = {"policy": policy, "seed": seed, "threads": threads, "optimum": best}
+    warm: set[str] = set()
+    try:
+        for number, (budget, each, settings) in enumerate(planned, 1):
+            if each.label not in warm:
+                run(cmdp, each.shortest(), trace=1, **options)
+                warm.add(each.label)
+            stage = Stage(each.label, budget, number, len(planned))
+
+            def tell(state: Progress, stage: Stage = stage) -> None:
+                if progress is not None:
+                    progress(stage, state)
+
+            result = run(cmdp, settings, replicates=replicates, progress=tell, **options)
+            made.entries.append(Entry(each, budget, constants_for(each, tuned), result))
+            if not result.finished:
+                made.finished = False
+                break
+    except KeyboardInterrupt:
+        if not made.entries:
+            raise
+        made.finished = False
+    return made
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in nested.items():
+        name = prefix + ("" if key == "mean" else ("_" if prefix else "") + key)
+        made |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return made
+
+
+def _number(value: float | None, form: str = ".3g") -> str:
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
+
+
+def _interval(found: Mapping[str, float | None]) -> str:
+    if found["mean"] is None or found["low"] == found["high"]:
+        return _number(found["mean"])
+    return f"{_number(found['mean'])} [{_number(found['low'])}, {_number(found['high'])}]"
+
+
+def _table(of: Comparison) -> str:
+    cmdp, best = of.cmdp, of.optimum
+    lines = [f"{cmdp!r}", f"optimum: {cmdp.names[0]} {best.reward:.6g}"]
+    for i, name in enumerate(cmdp.names[1:]):
+        lines[-1] += (
+            f"; {name} {best.constraints[i]:.6g} (limit {cmdp.sense[i]} {cmdp.limits[i]:.6g}), "
+            f"multiplier {best.duals[i]:.4g}"
+        )
+    head = ["samples", "method", "error", "gap", "violation", "last: gap", "violation"]
+    head += ["multiplier", "limits met", "slack", "seconds", "M/s"]
+    if not cmdp.n_constraints:
+        head = [name for name in head if name not in ("violation", "multiplier", "limits met", "slack")]
+    rows = [head]
+    for entry in of.to_dict():
+        strict, speed = entry["feasibility"]["strict"], entry["transitions_per_second"]
+        kept = entry["replicates"] - entry["failed"]
+        met = "-" if strict["share"] is None else f"{round(strict['share'] * kept)} of {kept}"
+        error = entry["error"]["mean"]
+        cells = [f"{entry['budget']:.3g}", entry["name"] + "*" * (not entry["finished"])]
+        cells += [_number(error, ".2%"), _interval(entry["gap"])]
+        multipliers = ", ".join(_number(value) for value in entry["duals"])
+        speeds = [_number(entry["seconds"], ".2f"), _number(speed and speed / 1e6, ".1f")]
+        if cmdp.n_constraints:
+            cells += [_interval(entry["violation"]), _number(entry["last"]["gap"]["mean"])]
+            cells += [
+                _number(entry["last"]["violation"]["mean"]),
+                multipliers,
+                met,
+                _interval(strict["slack"]),
+            ]
+        else:
+            cells += [_number(entry["last"]["gap"]["mean"])]
+        rows.append(cells + speeds)
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines.append("")
+    lines += [
+        "  ".join(
+            cell.ljust(n) if name == "method" else cell.rjust(n)
+            for name, cell, n in zip(head, row, width, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines.append("")
+    lines.append(
+        "Of the mixture of all policies unless it says last; means over replicates [95 % bootstrap interval]. "
+        "error: the larger of"
+    )
+    lines.append(
+        "gap and violation, relative to the optimum and to what the constraint can range over, mean over replicates."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,319 @@
+"""The classes behind `to_gymnasium` and `to_gymnasium_vector`; importing this module imports Gymnasium."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.envs.checks import integer, unknown
+from fastcmdp.errors import SettingError
+from fastcmdp.kernels import episodes, tables
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class _Episodes:
+    """n environments of a model: streams, states, and the kernel that moves them."""
+
+    def __init__(self, cmdp: CMDP, n: int, time_limit: int | None, unavailable: str) -> None:
+        if not isinstance(cmdp, CMDP):
+            raise SettingError(f"a fastcmdp.CMDP is expected, got {type(cmdp).__name__}")
+        if unavailable not in ("error", "first"):
+            raise SettingError(unknown("unavailable", unavailable, ["error", "first"]))
+        limit = 0 if time_limit is None else integer("time_limit", time_limit, 1, 2**62)
+        self.cmdp, self.n = cmdp, n
+        choice_of = np.full((cmdp.n_states, cmdp.n_actions), -1, np.int32)
+        choice_of[cmdp.choice_state, cmdp.action_of_choice] = np.arange(cmdp.n_choices)
+        self.mask = (choice_of >= 0).astype(np.int8)
+        if unavailable == "first":
+            choice_of = np.where(choice_of < 0, cmdp.state_to_choice[:-1, None], choice_of).astype(np.int32)
+        states = np.arange(cmdp.n_states, dtype=np.uint32)
+        branch_entry = np.empty((cmdp.n_branches, 3))
+        tables.build_branches(
+            cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob, states, branch_entry
+        )
+        start_entry = np.empty((int(np.count_nonzero(cmdp.start)), 3))
+        tables.build_start(cmdp.start, states, start_entry)
+        self._rules = episodes.Rules(
+            branch_entry.reshape(-1),
+            start_entry.reshape(-1),
+            cmdp.choice_to_branch,
+            choice_of,
+            np.ascontiguousarray(np.column_stack([cmdp.reward, cmdp.costs]).T),
+            1.0 / math.log(cmdp.gamma),
+            limit,
+        )
+        self._envs = episodes.Envs(
+            np.zeros((4, n), np.uint64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones(n, np.bool_)
+        )
+        self.is_limited = limit > 0
+        self._seeded = np.zeros(n, np.bool_)
+
+    @property
+    def state(self) -> Ints:
+        return self._envs.state
+
+    @property
+    def ended(self) -> Flags:
+        return self._envs.ended
+
+    def begin(self, seeds: Sequence[int | None], which: Flags) -> None:
+        """Begin episodes where ``which`` is True; a seed of None goes on with the stream, or makes one by chance."""
+        for i in np.flatnonzero(which).tolist():
+            seed: Any = seeds[i]
+            if seed is None and not self._seeded[i]:
+                seed = np.random.SeedSequence().entropy
+            if seed is not None:
+                bits: Any = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(0, 0)))
+                self._envs.rng[:, i] = bits.state["state"]["state"]
+                self._seeded[i] = True
+        episodes.begin_episodes(self._rules, self._envs, which)
+
+    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[episodes.Outcome, int]:
+        """Move all environments on, or name the first that cannot be; what came of it, how many episodes ended."""
+        n = self.n
+        out = episodes.Outcome(
+            np.empty(n, np.int64),
+            np.empty(n, np.int64),
+            np.zeros((len(self._rules.signal), n)),
+            np.empty(n, np.bool_),
+            np.empty(n, np.bool_),
+        )
+        action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
+        n_ended = episodes.step_episodes(self._rules, self._envs, action, at_once, out)
+        if n_ended < 0:
+            i = -1 - n_ended
+            where = f"environment {i} is in state" if n > 1 else "the environment is in state"
+            available = np.flatnonzero(self.mask[self.state[i]]).tolist()
+            raise SettingError(
+                f"action {given[i]}: {where} {self.state[i]}, which has actions {available} "
+                '(info["action_mask"]; unavailable="first" accepts the others)'
+            )
+        return out, n_ended
+
+    def cost(self, out: episodes.Outcome) -> NDArray[np.float64]:
+        """Costs, (n,), or (n, m) for m > 1."""
+        m = self.cmdp.n_constraints
+        if m == 0:
+            return np.zeros(self.n)
+        return out.signal[1].copy() if m == 1 else np.ascontiguousarray(out.signal[1:].T)
+
+
+def _seed(name: str, seed: Any) -> int | None:
+    return None if seed is None else integer(name, seed, 0)
+
+
+def _no_options(options: dict[str, Any] | None, known: tuple[str, ...] = ()) -> None:
+    for key in options or {}:
+        if key not in known:
+            raise SettingError(unknown("option of reset", key, known or ("none",)))
+
+
+class CMDPEnv(gymnasium.Env[Any, Any]):
+    """A model as an environment: see `fastcmdp.envs.to_gymnasium`.
+
+    Attributes
+    ----------
+    cmdp : CMDP
+        Limits, senses, gamma and names.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  # as Gymnasium declares it
+    render_mode = None
+
+    def __init__(
+        self, cmdp: CMDP, time_limit: int | None = None, six_values: bool = False, unavailable: str = "error"
+    ) -> None:
+        self._episodes = _Episodes(cmdp, 1, time_limit, unavailable)
+        self.cmdp = cmdp
+        self.six_values = bool(six_values)
+        self.observation_space = Discrete(cmdp.n_states)
+        self.action_space = Discrete(cmdp.n_actions)
+        settings = {"time_limit": time_limit, "six_values": six_values, "unavailable": unavailable}
+        creator: Any = CMDPEnv
+        self.spec = EnvSpec(  # so that gymnasium.make(env.spec) makes another
+            "CMDP-v0",
+            creator,
+            order_enforce=False,
+            disable_env_checker=True,
+            kwargs={"cmdp": cmdp} | settings,
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Begin an episode; see `to_gymnasium`."""
+        seed = _seed("seed", seed)
+        _no_options(options)
+        super().reset(seed=seed)
+        self._episodes.begin([seed], np.ones(1, np.bool_))
+        s = int(self._episodes.state[0])
+        return s, {"action_mask": self._episodes.mask[s].copy()}
+
+    def step(self, action: Any) -> Any:
+        """Make a transition; see `to_gymnasium`."""
+        if self._episodes.ended[0]:
+            raise ResetNeeded("no episode is under way: call reset() first")
+        out, _ = self._episodes.step(np.array([_index(action)]), False)
+        s = int(out.state[0])
+        cost = self._episodes.cost(out)[0]
+        cost = cost if np.ndim(cost) else float(cost)
+        info = {"cost": cost, "action_mask": self._episodes.mask[s].copy()}
+        limited = self._episodes.is_limited
+        ended = bool(out.ended[0])
+        flags = (ended and not limited, ended and limited)
+        reward = float(out.signal[0, 0])
+        return (s, reward, cost, *flags, info) if self.six_values else (s, reward, *flags, info)
+
+
+def _index(action: Any) -> int:
+    """An action as an int: an integer of Python or NumPy, or an array of one without dimensions."""
+    whole = isinstance(action, int | np.integer) and not isinstance(action, bool)
+    whole |= isinstance(action, np.ndarray) and action.shape == () and action.dtype.kind in "iu"
+    if not whole:
+        shape = f" of shape {action.shape}" if isinstance(action, np.ndarray) else ""
+        raise SettingError(f"action must be one integer, got {type(action).__name__}{shape} {action!r}")
+    number = operator.index(action)
+    return number if -(2**63) <= number < 2**63 else -1
+
+
+class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
+    """Many environments of one model: see `fastcmdp.envs.to_gymnasium_vector`.
+
+    Attributes
+    ----------
+    cmdp : CMDP
+        Limits, senses, gamma and names.
+    """
+
+    def __init__(
+        self,
+        cmdp: CMDP,
+        num_envs: int,
+        autoreset: Any = "NextStep",
+        time_limit: int | None = None,
+        six_values: bool = False,
+        unavailable: str = "error",
+    ) -> None:
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset)
+        except ValueError:
+            raise SettingError(
+                unknown("autoreset", autoreset, [mode.value for mode in AutoresetMode])
+            ) from None
+        self.num_envs = integer("num_envs", num_envs, 1)
+        self._episodes = _Episodes(cmdp, self.num_envs, time_limit, unavailable)
+        self._all_actions = bool(self._episodes.mask.all())
+        self._at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
+        self._by_hand = self.autoreset_mode == AutoresetMode.DISABLED
+        self._is_reset = False
+        self.cmdp = cmdp
+        self.six_values = bool(six_values)
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.render_mode = None
+        self.single_observation_space = Discrete(cmdp.n_states)
+        self.single_action_space = Discrete(cmdp.n_actions)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Ints, dict[str, Any]]:
+        """Begin episodes in all environments, or in those of options["reset_mask"]; see `to_gymnasium_vector`."""
+        n = self.num_envs
+        _no_options(options, ("reset_mask",))
+        which = np.ones(n, np.bool_)
+        if options and "reset_mask" in options:
+            which = options["reset_mask"]
+            found = f"{type(which).__name__} {getattr(which, 'dtype', '')} {getattr(which, 'shape', '')}"
+            if not isinstance(which, np.ndarray) or which.shape != (n,) or which.dtype != np.bool_:
+                raise SettingError(f"reset_mask must be a bool array of shape ({n},), got {found}")
+            if not which.any():
+                raise SettingError("reset_mask is False everywhere: name an environment to reset")
+        if seed is None or np.ndim(seed) == 0:
+            one = _seed("seed", seed)
+            seeds = [None if one is None else one + i for i in range(n)]
+        else:
+            seeds = [_seed(f"seed[{i}]", given) for i, given in enumerate(seed)]
+            if len(seeds) != n:
+                raise SettingError(f"seed has {len(seeds)} entries; {n} are expected, one an environment")
+        if not self._is_reset and not which.all():
+            raise ResetNeeded("no episode is under way: reset all environments first")
+        self._episodes.begin(seeds, which)
+        self._is_reset = True
+        state = self._episodes.state.copy()
+        return state, {"action_mask": self._mask(state, which), "_action_mask": which.copy()}
+
+    def step(self, actions: Any) -> Any:
+        """Make a transition in every environment; see `to_gymnasium_vector`."""
+        if not self._is_reset:
+            raise ResetNeeded("no episode is under way: call reset() first")
+        if self._by_hand and self._episodes.ended.any():
+            which = int(np.argmax(self._episodes.ended))
+            raise ResetNeeded(
+                f'the episode of environment {which} has ended: reset with options["reset_mask"]'
+            )
+        given = np.asarray(actions)
+        if given.dtype.kind not in "iu" or given.shape != (self.num_envs,):
+            raise SettingError(
+                f"actions must be integers of shape ({self.num_envs},), got {given.dtype} {given.shape}"
+            )
+        out, n_ended = self._episodes.step(given, self._at_once)
+        cost = self._episodes.cost(out)
+        info: dict[str, Any] = {
+            "cost": cost,
+            "_cost": out.moved,
+            "action_mask": self._mask(out.state),
+            "_action_mask": np.ones(self.num_envs, np.bool_),
+        }
+        ended = out.ended
+        if self._at_once and n_ended:
+            info |= self._final(out, cost)
+        no = np.zeros(self.num_envs, np.bool_)
+        flags = (no, ended) if self._episodes.is_limited else (ended, no)
+        reward = out.signal[0]
+        return (
+            (out.state, reward, cost, *flags, info) if self.six_values else (out.state, reward, *flags, info)
+        )
+
+    def _mask(self, state: Ints, which: Flags | None = None) -> NDArray[np.int8]:
+        """The actions of each state, 0 for environments that are not asked for."""
+        if self._all_actions and which is None:
+            return np.ones((self.num_envs, self.cmdp.n_actions), np.int8)
+        if which is None:
+            return self._episodes.mask.take(state, axis=0)
+        mask = self._episodes.mask.take(np.where(which, state, 0), axis=0)
+        mask[~which] = 0
+        return mask
+
+    def _final(self, out: episodes.Outcome, cost: NDArray[np.float64]) -> dict[str, Any]:
+        """The last state, cost and mask of episodes that ended in a step which began the next."""
+        ended = out.ended
+        last = np.full(self.num_envs, None, object)
+        last[ended] = out.final[ended]
+        shape = (-1,) + (1,) * (cost.ndim - 1)
+        info = {
+            "cost": np.where(ended.reshape(shape), cost, 0.0),
+            "_cost": ended.copy(),
+            "action_mask": self._mask(out.final, ended),
+            "_action_mask": ended.copy(),
+        }
+        return {
+            "final_obs": last,
+            "_final_obs": ended.copy(),
+            "final_info": info,
+            "_final_info": ended.copy(),
+        }

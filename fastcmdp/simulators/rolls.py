@@ -1,0 +1,132 @@
+"""One rollout through a simulator as one compiled function: of the user's functions, for a kind of policy.
+
+The user's functions are put in place and sizes are constants, so that the loop is what one would write by hand. It is
+compiled in each process, in a second or two; kernels call it by address, once a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
+
+from fastcmdp.kernels.draws import uniform, word
+from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.simulate import (
+    FEATURES_FAULT,
+    RAISED,
+    RESET_FAULT,
+    STATE_FAULT,
+    STEP_FAULT,
+    draw_weighted,
+    is_finite,
+    softmax_weights,
+)
+from fastcmdp.kernels.simulate import live_logits as _live_logits
+
+_DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
+_WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
+_INTS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
+_SIGNATURE = types.int64(
+    _DOUBLES, _WORDS, _DOUBLES, types.int64, types.int64, types.int64, types.int64, _DOUBLES, _DOUBLES, _INTS
+)
+
+
+def make_roll(
+    step: Callable[..., Any],
+    reset: Callable[..., Any],
+    features: Callable[..., Any],
+    fork: Callable[..., Any] | None,
+    policy: Any,
+    d: int,
+    sizes: tuple[int, int, int, int],
+    by_choice: bool,
+    log_gamma_inverse: float,
+) -> Any:
+    """Compile a rollout; returned is numba's callback, to be kept as long as its address is in use.
+
+    ``features`` (state, out) writes all rows; ``policy`` is a Linear or LiveNetwork of d parameters; ``sizes`` are
+    numbers in a state, actions, features and costs. The rollout begins at the start (slot -1; its last state is then
+    kept in slot ``job`` of visited), or in a visited state, with an action that is given or drawn (-1).
+    """
+    n_state, n_actions, n_features, m = sizes
+    n_rows = n_actions if by_choice else 1
+    width = max(getattr(policy, "width1", 0) + getattr(policy, "width2", 0), 1)
+    kind, shape = type(policy), tuple(policy)
+    forks = fork is not None
+    live_logits: Any = _live_logits
+    do_fork: Any = fork if forks else njit(_no_fork)
+
+    @njit(error_model="numpy")
+    def body(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+        state, costs = np.empty(n_state), np.zeros(max(m, 1))
+        x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
+        net = kind(*shape)
+        horizon = geometric_horizon(word(rng), log_gamma_inverse)
+        fault[0] = 0
+        for k in range(m + 1):
+            total[k] = 0.0
+        for i in range(n_state):
+            state[i] = 0.0 if slot < 0 else visited[slot * n_state + i]
+        if slot < 0:
+            reset(state, rng)
+            if not is_finite(state, n_state):
+                fault[0] = RESET_FAULT
+        elif forks:
+            do_fork(state, 0, rng)
+        for t in range(horizon + 1):
+            if careful:
+                for i in range(n_state):
+                    before[i] = state[i]
+                fault[1] = t
+                fault[2] = action
+            if fault[0] != 0:  # before a step from a state that is none
+                break
+            if t > 0 or action < 0:
+                features(state, x)
+                live_logits(net, theta, x, n_features, n_rows, hidden, z)
+                weights = softmax_weights(z, n_actions)
+                if not weights >= 1.0:
+                    fault[0] = FEATURES_FAULT
+                    break
+                action = draw_weighted(z, n_actions, uniform(rng) * weights)
+                fault[2] = action
+            if slot < 0 and t == horizon:
+                fault[3] = action
+                for i in range(n_state):
+                    visited[job * n_state + i] = state[i]
+                if forks:
+                    do_fork(visited[job * n_state : (job + 1) * n_state], 1, rng)
+            for i in range(m):
+                costs[i] = 0.0
+            total[0] += step(state, action, rng, costs)
+            for i in range(m):
+                total[1 + i] += costs[i]
+            if careful:
+                if not is_finite(total, m + 1):
+                    fault[0] = STEP_FAULT
+                elif not is_finite(state, n_state):
+                    fault[0] = STATE_FAULT
+        if fault[0] == 0 and not is_finite(total, m + 1):
+            fault[0] = STEP_FAULT
+        if fault[0] == 0 and not is_finite(state, n_state):
+            fault[0] = STATE_FAULT
+        return horizon + 1
+
+    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+        try:
+            return body(
+                carray(theta, (d,)), carray(rng, (4,)), carray(visited, ((max(job, slot) + 1) * n_state,)), slot,
+                action, job, careful != 0, carray(total, (1 + m,)), carray(before, (n_state,)), carray(fault, (4,)),
+            )  # fmt: skip
+        except Exception:
+            fault[0] = RAISED
+            return 0
+
+    return cfunc(_SIGNATURE)(roll)
+
+
+def _no_fork(state, keep, rng):  # type: ignore[no-untyped-def]
+    pass

@@ -1,0 +1,43 @@
+"""Sweeps: thousands of runs over models, algorithms, targets and seeds, interrupted at will, ending in numbers.
+
+`run` makes what is missing, `status` tells how it stands, `report` turns it into tables and plots; docs/sweeps.md.
+"""
+
+from __future__ import annotations
+
+try:
+    import pyarrow  # noqa: F401
+except ImportError as error:
+    from fastcmdp.errors import SettingError
+
+    raise SettingError(f"sweeps need pyarrow ({error}): pip install 'fastcmdp[sweep]'") from error
+
+from fastcmdp.sweep.coordinator import Estimate, Status, estimate, run, status
+from fastcmdp.sweep.engines import ENGINES, engine
+from fastcmdp.sweep.progress import Progress
+from fastcmdp.sweep.specification import Algorithms, Models, Sweep, loads, read
+from fastcmdp.sweep.store import Failure, Store, StoreError
+from fastcmdp.sweep.tasks import Plan, plan
+from fastcmdp.sweep.worker import Refused
+
+__all__ = [
+    "ENGINES",
+    "Algorithms",
+    "Estimate",
+    "Failure",
+    "Models",
+    "Plan",
+    "Progress",
+    "Refused",
+    "Status",
+    "Store",
+    "StoreError",
+    "Sweep",
+    "engine",
+    "estimate",
+    "loads",
+    "plan",
+    "read",
+    "run",
+    "status",
+]

@@ -1,0 +1,487 @@
+"""What the rows of a sweep say: samples needed for each epsilon, exponents with intervals, error against samples.
+
+The error of a cell (an algorithm on a model with a target) after n samples is what the guarantees bound: the larger of
+the gap and the worst constraint's violation of the mixture so far, in kernel units, each the positive part of a *mean*
+over the replicates,
+
+    e(n) = max(mean_r gap_r(n), max_i -mean_r slack_ri(n), 0).                                            (1)
+
+It is **reached** at the first samples from which on e stays at or below epsilon until the run ends, with log e
+interpolated linearly in log n between trace points. A schedule for epsilon is asked for its own epsilon only; runs at
+budgets are all asked, and the least samples count. Targets that are not reached are missing, and counted.
+
+The exponent p of an algorithm is the slope of log samples against log 1/epsilon, with an intercept of its own for each
+model, by least squares over all (model, epsilon) that were reached:
+
+    log n(model, epsilon) = a_model + p log(1/epsilon).                                                   (2)
+
+What is met by the first policy already takes no part. A second exponent is that of the errors at the ends of the runs,
+
+    log e(model, n) = a_model - (1/p) log n,                                                              (3)
+
+n all samples of a run. It asks what a schedule attains, and not whether that is the epsilon it is for; and it regresses
+e, which is measured, on n, which is given. With budgets for targets it is the only one.
+
+Intervals are percentile bootstraps: models are drawn with replacement, and the replicates of each model anew for each
+algorithm and target; everything from (1) on is computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fastcmdp.errors import SettingError
+from fastcmdp.sweep.store import Store
+
+Float = NDArray[np.float64]
+
+CLAIMED: dict[str, tuple[float, str, str]] = {
+    "pmd-pd": (3.0, "O(ε⁻³)", "softmax"),
+    "pd-nac": (6.0, "O(ε⁻⁶)", "softmax"),
+    "npg-pd-softmax": (2.0, "O((1-γ)⁻⁵ ε⁻²)", "softmax"),
+    "crpo-softmax": (4.0, "O((1-γ)⁻⁷ ε⁻⁴)", "softmax"),
+    "npg-pd": (6.0, "O((1-γ)⁻⁸ ε⁻⁶)", "general"),
+    "crpo": (6.0, "O((1-γ)⁻¹³ ε⁻⁶)", "general"),
+    "c-npg-pda": (4.0, "Õ((1-γ)⁻⁸ ε⁻⁴)", "general"),
+    "pd-anpg": (2.0, "Õ((1-γ)⁻⁷ ε⁻²)", "general"),
+}
+"""Table 1 of the paper: exponent of samples in 1/epsilon, the bound, the policies it is about."""
+
+LEVEL = 0.95
+MOST_DRAWS = 1000
+_WORK = 2_500_000  # cells times draws, at most
+
+
+@dataclass
+class Cell:
+    """All runs of one configuration.
+
+    Attributes
+    ----------
+    algorithm, name, model : str
+        Label, name in the registry, label.
+    gamma : float
+    epsilon, budget : float or None
+    capped : bool
+    samples : float64[n]
+        Mean over replicates at each trace point.
+    gap : float64[R, n]
+        Of the mixture so far, kernel units, signed.
+    slack : float64[R, n, m]
+        By how much the mixture so far meets each limit, kernel units, signed.
+    diverged : int
+        Runs whose numbers ceased to be finite: left out of the means.
+    band : (float64[n], float64[n]) or None
+        The central 95 % of bootstrapped errors, once `analyse` has made them.
+    """
+
+    algorithm: str
+    name: str
+    model: str
+    gamma: float
+    epsilon: float | None
+    budget: float | None
+    capped: bool
+    samples: Float
+    gap: Float
+    slack: Float
+    diverged: int = 0
+    band: tuple[Float, Float] | None = None
+
+    def error(self, weights: Float | None = None) -> Float:
+        """Equation (1) at each point, float64[n]; with weights float64[B, R] of replicates, float64[B, n]."""
+        n_runs, n, m = self.slack.shape
+        w = np.full((1, n_runs), 1.0 / n_runs) if weights is None else weights
+        errors = np.maximum(w @ self.gap, 0.0)
+        if m:
+            mean = (w @ self.slack.reshape(n_runs, n * m)).reshape(len(w), n, m)
+            errors = np.maximum(errors, -mean.min(axis=2))
+        return errors[0] if weights is None else errors
+
+
+@dataclass
+class Reached:
+    """Samples that an algorithm needed on a model for an epsilon; NaN where it did not get there."""
+
+    algorithm: str
+    model: str
+    epsilon: float
+    samples: float
+    low: float
+    high: float
+    share: float  # of bootstrap draws in which it was reached
+    scheduled: float  # samples of the run that was made for it, NaN if there is none
+    capped: bool
+
+
+@dataclass
+class Exponent:
+    """The fitted exponent of an algorithm.
+
+    Attributes
+    ----------
+    algorithm, name : str
+    exponent, low, high : float
+        Equation (2) with its 95 % interval, or (3) for budgets; NaN where there are too few points.
+    ends, ends_low, ends_high : float
+        Equation (3) with its 95 % interval.
+    claimed : float or None
+        Of Table 1, for a name that is in it.
+    bound, policies : str
+    method : "reached" or "budget"
+        Equation (2) or (3).
+    points, asked : int
+        (model, target) pairs in the fit, and all there were, those beyond the cap included.
+    models, replicates : int
+    capped : int
+        Configurations whose schedule was cut to the cap.
+    diverged : int
+        Runs whose numbers ceased to be finite.
+    """
+
+    algorithm: str
+    name: str
+    exponent: float
+    low: float
+    high: float
+    ends: float
+    ends_low: float
+    ends_high: float
+    claimed: float | None
+    bound: str
+    policies: str
+    method: str
+    points: int
+    asked: int
+    models: int
+    replicates: int
+    capped: int
+    diverged: int
+
+
+def cells(store: Store) -> list[Cell]:
+    """The configurations of a store that have results, in the order of its plan; only finite runs.
+
+    Raises
+    ------
+    SettingError
+        There are none, or none with an optimum to compare with.
+    """
+    columns = ["configuration", "replicate", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
+    runs: dict[str, list[_Runs]] = {}
+    for table in store.pieces(columns):
+        for key, piece in _runs(table):
+            runs.setdefault(key, []).append(piece)
+    if not runs:
+        raise SettingError(f"{store.path}: no results yet; `fastcmdp sweep run` makes some")
+    found = []
+    for made in store.plan().configurations:
+        if made.key not in runs:
+            continue
+        replicate, samples, gap, slack, diverged = (
+            np.concatenate(arrays) for arrays in zip(*runs.pop(made.key), strict=True)
+        )
+        order = np.argsort(replicate)  # whatever parts they were in
+        good = order[(diverged[order] < 0) & np.isfinite(gap[order]).all(axis=1)]
+        samples = samples[good].mean(axis=0) if good.size else np.full(gap.shape[1], np.nan)
+        found.append(
+            Cell(
+                made.label, made.algorithm, made.model.label, made.gamma, made.epsilon, made.budget, made.capped,
+                samples, gap[good], slack[good], int((diverged >= 0).sum()),
+            )
+        )  # fmt: skip
+    if not any(len(cell.gap) for cell in found):
+        raise SettingError(
+            f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all "
+            "of them diverged"
+        )
+    return found
+
+
+_Runs = tuple[
+    NDArray[Any], NDArray[Any], Float, Float, NDArray[Any]
+]  # replicate, samples, gap, slack, diverged
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[str, _Runs]]:
+    """The runs of each configuration in the rows of a part."""
+    names = table["configuration"].unify_dictionaries().combine_chunks()
+    names = names.chunk(0) if isinstance(names, pa.ChunkedArray) else names
+    index = names.indices.to_numpy()
+    columns = {
+        name: table[name].to_numpy() for name in ("replicate", "point", "samples", "kernel_gap", "diverged")
+    }
+    lists = table["kernel_slack"].combine_chunks()
+    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+    offsets, slacks = np.asarray(lists.offsets), np.asarray(lists.values)
+    # A configuration's rows are together, a run's points too: cut where either changes.
+    cuts = np.concatenate([[0], np.flatnonzero(np.diff(index)) + 1, [len(index)]])
+    keys = names.dictionary.to_pylist()
+    for begin, end in pairwise(cuts.tolist()):
+        rows = slice(begin, end)
+        n_runs = int((columns["point"][rows] == 0).sum())
+        shape = (n_runs, -1)
+        yield (
+            keys[index[begin]],
+            (
+                columns["replicate"][rows].reshape(shape)[:, 0],
+                columns["samples"][rows].reshape(shape).astype(np.float64),
+                columns["kernel_gap"][rows].reshape(shape),
+                slacks[offsets[begin] : offsets[end]].reshape(n_runs, (end - begin) // n_runs, -1),
+                columns["diverged"][rows].reshape(shape)[:, 0],
+            ),
+        )
+
+
+def reaching(samples: Float, errors: Float, epsilon: float) -> Float:
+    """Samples from which on errors, float64[B, n], stay at or below epsilon; NaN where they end above it.
+
+    Examples
+    --------
+    >>> reaching(np.array([0.0, 100.0, 10_000.0]), np.array([[1.0, 0.5, 0.05]]), 0.5).round(9).tolist()
+    [100.0]
+    """
+    above = errors > epsilon
+    n = above.shape[1]
+    last = np.where(above.any(axis=1), n - 1 - above[:, ::-1].argmax(axis=1), -1)  # the last point above
+    found = np.full(len(errors), np.nan)
+    found[last == -1] = samples[0]
+    rows = np.flatnonzero((last >= 0) & (last < n - 1))
+    i = last[rows]
+    tiny = 1e-12
+    before, after = (np.log(np.maximum(errors[rows, k], tiny)) for k in (i, i + 1))
+    x0, x1 = (np.log(np.maximum(samples[k], 1.0)) for k in (i, i + 1))
+    share = (before - math.log(epsilon)) / np.maximum(before - after, tiny)
+    found[rows] = np.exp(x0 + np.clip(share, 0.0, 1.0) * (x1 - x0))
+    return found
+
+
+@dataclass
+class Analysis:
+    """All that a report shows.
+
+    Attributes
+    ----------
+    cells : list of Cell
+    epsilons : list of float
+    reached : list of Reached
+    exponents : list of Exponent
+    draws : int
+        Of the bootstrap.
+    """
+
+    cells: list[Cell]
+    epsilons: list[float]
+    reached: list[Reached]
+    exponents: list[Exponent]
+    draws: int
+
+
+def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0) -> Analysis:
+    """Everything from the rows of a store.
+
+    Parameters
+    ----------
+    store : Store
+    epsilon : sequence of float, optional
+        Targets for runs at budgets, kernel units; default: five between the errors of the least and the largest
+        budgets. Schedules for an epsilon are asked for their own only.
+    seed : int
+        Of the bootstrap.
+    """
+    found = cells(store)
+    made = store.plan()
+    usable = [cell for cell in found if len(cell.gap)]
+    with_target = sorted({c.epsilon for c in usable if c.epsilon is not None}, reverse=True)
+    budgets = [cell for cell in usable if cell.budget is not None]
+    if epsilon is not None:
+        if not all(isinstance(e, int | float) and 0 < e < math.inf for e in epsilon):
+            raise SettingError(f"epsilon = {list(epsilon)!r}: positive numbers are expected")
+        targets = sorted({float(e) for e in epsilon}, reverse=True)
+    else:
+        targets = _between(budgets)
+    draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 200)))
+    rng = np.random.default_rng(seed)
+    models = list(dict.fromkeys(cell.model for cell in usable))
+    weight = rng.multinomial(len(models), np.full(len(models), 1 / len(models)), size=draws).astype(
+        np.float64
+    )
+    reached: list[Reached] = []
+    exponents: list[Exponent] = []
+    omitted: dict[str, int] = {}
+    for gone in made.omitted:
+        omitted[gone.label] = omitted.get(gone.label, 0) + 1
+    for label in dict.fromkeys(cell.algorithm for cell in found):
+        own = [cell for cell in usable if cell.algorithm == label]
+        every = [cell for cell in found if cell.algorithm == label]
+        drawn = [_draw(cell, targets, draws, rng) for cell in own]
+        points = _reached_by(own, drawn, targets, reached)
+        by_budget = not any(cell.epsilon is not None for cell in own)
+        ends = _fit_ends(own, drawn, models, weight)
+        fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
+        name = every[0].name
+        claim = CLAIMED.get(name)
+        asked = len(every) + omitted.get(label, 0)
+        exponents.append(
+            Exponent(
+                label,
+                name,
+                *fit[:3],
+                *ends[:3],
+                None if claim is None else claim[0],
+                "" if claim is None else claim[1],
+                "" if claim is None else claim[2],
+                "budget" if by_budget else "reached",
+                fit[3],
+                asked,
+                len({cell.model for cell in own}),
+                max((len(cell.gap) for cell in own), default=0),
+                sum(cell.capped for cell in every),
+                sum(cell.diverged for cell in every),
+            )
+        )
+    return Analysis(found, sorted(set(with_target) | set(targets), reverse=True), reached, exponents, draws)
+
+
+def _between(budgets: Sequence[Cell]) -> list[float]:
+    """Five targets that most runs at budgets pass on their way."""
+    if not budgets:
+        return []
+    ends = [float(cell.error()[-1]) for cell in budgets]
+    starts = [float(cell.error()[0]) for cell in budgets]
+    low, high = float(np.median(ends)), float(np.median(starts)) / 2
+    if not 0 < low < high:
+        return []
+    return [float(f"{e:.2g}") for e in np.geomspace(high, low, 5)]
+
+
+@dataclass
+class _Drawn:
+    """What is kept of the bootstrap of a cell; the first of each is not drawn but as it is."""
+
+    end: Float  # error at the last point, float64[1 + draws]
+    needed: list[Float]  # samples for its own epsilon, or for each target
+
+
+def _draw(cell: Cell, targets: Sequence[float], draws: int, rng: np.random.Generator) -> _Drawn:
+    """Errors of means over replicates drawn with replacement; sets the cell's band."""
+    n_runs = len(cell.gap)
+    weights = rng.multinomial(n_runs, np.full(n_runs, 1 / n_runs), size=draws) / n_runs
+    errors = cell.error(np.concatenate([np.full((1, n_runs), 1 / n_runs), weights]))
+    asked = targets if cell.epsilon is None else [cell.epsilon]
+    needed = [reaching(cell.samples, errors, epsilon) for epsilon in asked]
+    ranked = np.sort(errors[1:], axis=0)
+    low, high = _ranks(draws)
+    cell.band = (ranked[low].copy(), ranked[high].copy())
+    return _Drawn(errors[:, -1].copy(), needed)
+
+
+def _ranks(n: int) -> tuple[int, int]:
+    """Positions of the ends of the central 95 % among n sorted values."""
+    outside = int((1 - LEVEL) / 2 * n)
+    return outside, n - 1 - outside
+
+
+_Point = tuple[str, float, Float, bool]  # model, epsilon, samples float64[1+B], whether it is of a schedule
+
+
+def _reached_by(
+    own: Sequence[Cell], drawn: Sequence[_Drawn], targets: Sequence[float], reached: list[Reached]
+) -> list[_Point]:
+    """Samples for each target of one algorithm; adds to ``reached``."""
+    points: list[_Point] = []
+    by_model: dict[str, list[tuple[Cell, _Drawn]]] = {}
+    for cell, each in zip(own, drawn, strict=True):
+        if cell.epsilon is not None:
+            (needed,) = each.needed
+            points.append((cell.model, cell.epsilon, needed, True))
+            reached.append(_row(cell, cell.epsilon, needed, float(cell.samples[-1]), cell.capped))
+        else:
+            by_model.setdefault(cell.model, []).append((cell, each))
+    for group in by_model.values():
+        for k, epsilon in enumerate(targets):
+            all_needed = np.stack([each.needed[k] for _, each in group])
+            least = np.where(np.isnan(all_needed), np.inf, all_needed).min(axis=0)
+            needed = np.where(np.isfinite(least), least, np.nan)
+            points.append((group[0][0].model, epsilon, needed, False))
+            reached.append(_row(group[0][0], epsilon, needed, np.nan, False))
+    return points
+
+
+def _row(cell: Cell, epsilon: float, needed: Float, scheduled: float, capped: bool) -> Reached:
+    low, high = _interval(needed[1:])
+    share = float(np.isfinite(needed[1:]).mean())
+    return Reached(cell.algorithm, cell.model, epsilon, float(needed[0]), low, high, share, scheduled, capped)
+
+
+def _interval(draws: Float) -> tuple[float, float]:
+    """The central 95 % of what is finite; NaN where less than half is."""
+    finite = draws[np.isfinite(draws)]
+    if finite.size < max(len(draws) / 2, 1):
+        return math.nan, math.nan
+    finite.sort()
+    low, high = _ranks(finite.size)
+    return float(finite[low]), float(finite[high])
+
+
+def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> tuple[float, float, float, int]:
+    """Equation (2): exponent, interval, number of points."""
+    if not points:
+        return math.nan, math.nan, math.nan, 0
+    x = np.array([-math.log(epsilon) for _, epsilon, _, _ in points])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.log(np.stack([needed for _, _, needed, _ in points]))  # (points, 1 + draws)
+    y[~np.isfinite(y)] = np.nan
+    of = np.array([models.index(model) for model, *_ in points])
+    slopes = _slopes(x[:, None], y, of, weight)
+    return float(slopes[0]), *_interval(slopes[1:]), int(np.isfinite(y[:, 0]).sum())
+
+
+def _fit_ends(
+    own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str], weight: Float
+) -> tuple[float, float, float, int]:
+    """Equation (3): exponent, interval, number of points."""
+    if not own:
+        return math.nan, math.nan, math.nan, 0
+    x = np.array([math.log(cell.samples[-1]) for cell in own])
+    with np.errstate(divide="ignore"):
+        y = np.log(np.stack([each.end for each in drawn]))
+    y[~np.isfinite(y)] = np.nan
+    of = np.array([models.index(cell.model) for cell in own])
+    slopes = _slopes(x[:, None], y, of, weight)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponents = np.where(slopes < 0, -1.0 / slopes, np.nan)
+    return float(exponents[0]), *_interval(exponents[1:]), int(np.isfinite(y[:, 0]).sum())
+
+
+def _slopes(x: Float, y: Float, of: NDArray[np.int64], weight: Float) -> Float:
+    """Common slope of y, float64[P, 1+B], on x, with an intercept for each model; weight[b-1] of models in column b.
+
+    NaN where fewer than two points of one model are there.
+    """
+    w = np.concatenate([np.ones((1, weight.shape[1])), weight])[:, of].T * np.isfinite(y)
+    y = np.where(np.isfinite(y), y, 0.0)
+    top, bottom = np.zeros(y.shape[1]), np.zeros(y.shape[1])
+    for model in np.unique(of):
+        rows = of == model
+        wm, ym, xm = w[rows], y[rows], np.broadcast_to(x[rows], y[rows].shape)
+        total = np.maximum(wm.sum(axis=0), 1e-300)
+        dx = xm - (wm * xm).sum(axis=0) / total
+        dy = ym - (wm * ym).sum(axis=0) / total
+        top += (wm * dx * dy).sum(axis=0)
+        bottom += (wm * dx * dx).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(bottom > 1e-12, top / bottom, np.nan)
+
+
+def as_records(items: Sequence[Any]) -> list[dict[str, Any]]:
+    """Dataclasses as plain dictionaries."""
+    return [dict(vars(item)) for item in items]

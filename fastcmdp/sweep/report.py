@@ -1,0 +1,337 @@
+"""The report of a sweep: a page that needs no network, plots, and tables for other programs."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import fastcmdp
+from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse, as_records
+from fastcmdp.sweep.coordinator import Status, status_of
+from fastcmdp.sweep.plots import plot_curves, plot_exponents
+from fastcmdp.sweep.store import Store, StoreError, write_durably
+
+MOST_ROWS = 2000  # of a table on the page; the CSV files have all
+
+
+@dataclass
+class Report:
+    """What was made.
+
+    Attributes
+    ----------
+    status : Status
+    analysis : Analysis
+    files : dict
+        Paths by what they are: html, exponents_csv, samples_csv, curves_csv, and png and svg of both plots.
+    """
+
+    status: Status
+    analysis: Analysis
+    files: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        state = {key: getattr(self.status, key) for key in ("folder", "tasks", "done", "failed", "omitted")}
+        return state | {
+            "exponents": as_records(self.analysis.exponents),
+            "samples": as_records(self.analysis.reached),
+            "bootstrap_draws": self.analysis.draws,
+            "files": self.files,
+        }
+
+    def text(self) -> str:
+        """The table of exponents, for reading."""
+        head = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
+        table = [head, *(_exponent_row(e) for e in self.analysis.exponents)]
+        widths = [max(len(row[k]) for row in table) for k in range(len(head))]
+        lines = []
+        for name, *figures in table:
+            aligned = (f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))
+            lines.append("  ".join([f"{name:{widths[0]}}", *aligned]))
+        note = []
+        if self.status.done < self.status.tasks:
+            note = [
+                f"{self.status.done:,} of {self.status.tasks:,} tasks are done: these figures will change"
+            ]
+        return "\n".join([*lines, *note])
+
+
+def report(
+    folder: str | Path, out: str | Path | None = None, *, epsilon: Sequence[float] | None = None
+) -> Report:
+    """Analyse a sweep and write its report.
+
+    Parameters
+    ----------
+    folder : path
+        Of the sweep, finished or not.
+    out : path, optional
+        Default: ``folder/report``.
+    epsilon : sequence of float, optional
+        See `fastcmdp.sweep.analysis.analyse`.
+
+    Raises
+    ------
+    SettingError
+        No sweep or no results there, or matplotlib is missing.
+    StoreError
+        The report cannot be written.
+    """
+    store = Store(folder)
+    store.check()
+    found = analyse(store, epsilon)
+    status = status_of(store, store.plan())
+    target = Path(out) if out is not None else store.path / "report"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{target}: no folder can be made there ({error.strerror or error})") from error
+    plots = {"exponents": plot_exponents(found), "curves": plot_curves(found)}
+    images, files = {}, {}
+    for name, figure in plots.items():
+        for ending in ("png", "svg"):
+            data = _drawn(figure, ending, name)
+            figure.set_layout_engine("none")  # as it was laid out the first time
+            write_durably(target / f"{name}.{ending}", data)
+            files[f"{name}_{ending}"] = str(target / f"{name}.{ending}")
+            images[name, ending] = data
+    tables = {
+        "exponents": _records(Exponent, found.exponents),
+        "samples": _records(Reached, found.reached),
+        "curves": _curves(found),
+    }
+    for name, table in tables.items():
+        write_durably(target / f"{name}.csv", _csv(table))
+        files[f"{name}_csv"] = str(target / f"{name}.csv")
+    page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
+    write_durably(target / "report.html", page.encode())
+    files["html"] = str(target / "report.html")
+    return Report(status, found, files)
+
+
+def _drawn(figure: Any, ending: str, salt: str) -> bytes:
+    import matplotlib
+
+    sink = io.BytesIO()
+    meta = {"Date": None} if ending == "svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+        figure.savefig(sink, format=ending, dpi=150, metadata=meta)
+    return sink.getvalue()
+
+
+def _curves(found: Analysis) -> pa.Table:
+    """A row for each point of each cell."""
+    shown = [cell for cell in found.cells if len(cell.gap)]
+    lengths = [len(cell.samples) for cell in shown]
+    bands = [cell.band or (cell.error(), cell.error()) for cell in shown]
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(cell, name) for cell in shown]).take(
+            np.repeat(np.arange(len(shown)), lengths)
+        )
+        for name in ("algorithm", "model", "epsilon", "budget", "capped")
+    }
+    columns["replicates"] = np.repeat([len(cell.gap) for cell in shown], lengths)
+    columns["samples"] = np.concatenate([cell.samples for cell in shown])
+    columns["error"] = np.concatenate([cell.error() for cell in shown])
+    columns["low"] = np.concatenate([low for low, _ in bands])
+    columns["high"] = np.concatenate([high for _, high in bands])
+    return pa.table(columns)
+
+
+def _csv(table: pa.Table) -> bytes:
+    import pyarrow.csv
+
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, sink)
+    return bytes(sink.getvalue())
+
+
+def _records(kind: type, items: Sequence[Any]) -> pa.Table:
+    """Dataclasses as columns, also where there are none of them."""
+    return pa.table({field.name: [getattr(item, field.name) for item in items] for field in fields(kind)})
+
+
+def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes]) -> str:
+    manifest, spec = store.manifest(), store.spec()
+    title = spec.title or store.path.resolve().name
+    runs = sum(len(cell.gap) for cell in found.cells)
+    models = len({cell.model for cell in found.cells})
+    left = status.tasks - status.done
+    state = (
+        "finished"
+        if not left
+        else f"{left:,} tasks are still to come, {status.failed:,} of them failed when last tried"
+    )
+    facts = {key: manifest.get(key) for key in ("created", "versions", "identity", "machine")}
+    fields = {
+        "TITLE": _e(title),
+        "STATE": f"{runs:,} runs of {len(found.exponents)} algorithms on {models:,} models; {status.done:,} of "
+        f"{status.tasks:,} tasks, {state}.",
+        "EXPONENTS": _exponents(found),
+        "EXPONENT_PLOT": _image(
+            images["exponents"], "Samples needed against 1/epsilon, one panel an algorithm"
+        ),
+        "CURVES": _image(images["curves"], "Error against samples, one panel a model"),
+        "REACHED": _reached(found),
+        "SPECIFICATION": _e(spec.to_toml()),
+        "FACTS": _e(json.dumps(facts, indent=1)),
+        "VERSION": _e(fastcmdp.__version__),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE)
+
+
+def _exponent_row(e: Exponent) -> list[str]:
+    """Figures as the text shows them, and the page."""
+    return [
+        e.algorithm,
+        _number(e.exponent, 2),
+        _interval(e.low, e.high),
+        _number(e.ends, 2),
+        _interval(e.ends_low, e.ends_high),
+        "-" if e.claimed is None else f"{e.claimed:g}",
+        f"{e.points} of {e.asked}",
+        str(e.capped),
+    ]
+
+
+def _exponents(found: Analysis) -> str:
+    head = ["algorithm", "exponent p", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
+    head += ["diverged runs", "bound of Table 1", "policies"]
+    rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in found.exponents]
+    return _table("exponents", head, rows)
+
+
+def _reached(found: Analysis) -> str:
+    head = ["algorithm", "model", "ε", "samples needed", "95 %", "share of draws", "its schedule", "capped"]
+    rows = [
+        [
+            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, 4), f"{r.share:.0%}",
+            _number(r.scheduled, 4), "yes" if r.capped else "",
+        ]
+        for r in found.reached[:MOST_ROWS]
+    ]  # fmt: skip
+    n = len(found.reached)
+    more = f"<p>The first {MOST_ROWS:,} of {n:,}; samples.csv has all.</p>" if n > MOST_ROWS else ""
+    return _table("samples", head, rows) + more
+
+
+def _needed(samples: float) -> str:
+    if math.isnan(samples):
+        return "not reached"
+    return f"{samples:.4g}" if samples > 0 else "0 (first policy)"
+
+
+def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = "".join(f'<th scope="col"><button>{_e(text)}</button></th>' for text in head)
+    lines = ("".join(f"<td>{_e(text)}</td>" for text in row) for row in rows)
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    inner = f"<thead><tr>{cells}</tr></thead><tbody>\n{body}\n</tbody>"
+    return f'<div class="wide"><table id="{name}">{inner}</table></div>'
+
+
+def _image(svg: bytes, text: str) -> str:
+    return f'<img alt="{_e(text)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
+
+
+def _number(value: float, digits: int) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.{digits}f}" if digits <= 2 else f"{value:.{digits}g}"
+
+
+def _interval(low: float, high: float, digits: int = 2) -> str:
+    return "-" if not math.isfinite(low) else f"{_number(low, digits)} to {_number(high, digits)}"
+
+
+def _e(text: str) -> str:
+    return html.escape(str(text))
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{TITLE}}</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 84rem; margin: 2rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0.3rem; }
+h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
+p { max-width: 50rem; }
+img { display: block; max-width: 100%; height: auto; margin: 1rem 0; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+#samples td:nth-child(2), #samples th:nth-child(2) { text-align: left; }
+th { border-bottom: 2px solid #999; vertical-align: bottom; }
+th button { all: unset; cursor: pointer; font-weight: 600; }
+th button:focus-visible { outline: 2px solid #0072b2; }
+th[aria-sort="ascending"] button::after { content: " \\25B2"; }
+th[aria-sort="descending"] button::after { content: " \\25BC"; }
+tbody tr:hover { background: #f5f8fb; }
+pre { background: #f6f6f6; padding: 0.8rem 1rem; overflow-x: auto; font-size: 12.5px; max-height: 26rem; }
+</style>
+</head>
+<body>
+<h1>{{TITLE}}</h1>
+<p>{{STATE}}</p>
+
+<h2>Exponents</h2>
+<p>Samples of one run needed for an error of at most &epsilon; are fitted by
+a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the
+mixture so far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all
+samples of a run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over
+models and replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets
+beyond it, targets that were not reached, and those that the first policy meets, are not in the fit.</p>
+{{EXPONENTS}}
+{{EXPONENT_PLOT}}
+
+<h2>Error against samples</h2>
+{{CURVES}}
+<p>Lines: the longest runs of each algorithm, with the 95 % band of the mean over replicates. Dots: the ends of its runs
+for other targets. At most nine models are drawn.</p>
+
+<h2>Samples needed</h2>
+<p>A click on a column's head sorts by it.</p>
+{{REACHED}}
+
+<h2>Specification</h2>
+<pre>{{SPECIFICATION}}</pre>
+
+<h2>Versions and machine</h2>
+<pre>{{FACTS}}</pre>
+<p>Made by fastcmdp {{VERSION}}.</p>
+<script>
+// Sort a table by a column: numbers by value, what is no number after them, by its letters.
+for (const table of document.querySelectorAll("table")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, k) => head.firstChild.addEventListener("click", () => {
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    heads.forEach(other => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const key = row => {
+      const text = row.cells[k].textContent, x = parseFloat(text);
+      return [isNaN(x) ? Infinity : x, text];
+    };
+    const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
+    rows.sort(([[x, s]], [[y, t]]) => (up ? 1 : -1) * (x === y ? s.localeCompare(t) : x < y ? -1 : 1));
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+  }));
+}
+</script>
+</body>
+</html>
+"""

@@ -1,0 +1,590 @@
+"""The folder of a sweep: files that are written once, whole, by whoever has them, and never changed.
+
+    DIR/spec.toml        the specification; spec-1.toml, ... those before an extension
+    DIR/manifest.json    versions, machine, hashes of model files
+    DIR/plan.parquet     all configurations with their settings
+    DIR/parts/*.parquet  one a finished batch: a row for each run and trace point
+    DIR/failures/*.json  tasks that raised an error: inputs and traceback
+    DIR/sessions/*.json  one for each `sweep run`, under way or over: where, since when, with which engine
+    DIR/claims/*.json    tasks that a session has under way
+    DIR/aside/           parts that were damaged
+
+A part is written to a temporary name, flushed to disk, and renamed to the hash of its bytes: so a file with a name
+that fits is whole. Rows hold what a run computed and nothing else; who computed it and how long it took stands in the
+metadata of the part. So the rows of two sweeps of the same specification are the same, bit for bit, however often
+they were interrupted; `digest` is a hash of them.
+
+Sessions share a folder without a server. Each claims the tasks it has under way, under a lock on the folder that is
+held for milliseconds; a claim lasts as long as its session: the process exists on this machine, or its file has been
+touched within `HEARTBEAT` on another. Where locks do not work (some network file systems) two sessions may compute the
+same task; then one of the two is dropped, when it is written or when it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.sweep.specification import Model, Sweep, loads
+from fastcmdp.sweep.tasks import Configuration, Omitted, Plan, plain
+
+FORMAT = 1
+HEARTBEAT = 120.0  # seconds without a sign of life after which a session on another machine is taken for dead
+
+_F, _I, _L = pa.float64(), pa.int64(), pa.list_(pa.float64())
+SCHEMA = pa.schema(
+    [
+        ("task", pa.string()), ("configuration", pa.string()), ("algorithm", pa.string()), ("model", pa.string()),
+        ("gamma", _F), ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("replicate", pa.int32()),
+        ("seed", _I), ("point", pa.int32()), ("outer", _I), ("samples", _I),
+        ("reward", _F), ("gap", _F), ("violation", _F), ("error", _F), ("kernel_gap", _F), ("kernel_slack", _L),
+        ("constraints", _L), ("duals", _L),
+        ("last_reward", _F), ("last_gap", _F), ("last_violation", _F), ("last_constraints", _L),
+        ("diverged", _I), ("source", pa.string()),
+    ]
+)  # fmt: skip
+"""Columns of the parts; docs/sweeps.md says what they hold."""
+
+WORDS = ["task", "configuration", "algorithm", "model", "source"]  # few values, so kept as dictionaries
+
+
+class StoreError(OSError):
+    """The folder cannot be read or written; the message says what to do."""
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A file that is on disk, whole, once this returns, and absent or as before if it does not."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise StoreError(
+            f"{path} could not be written ({error.strerror or error}); nothing is torn and what was stored is safe. "
+            f"{_remedy(error)}, then give the same command again"
+        ) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+
+
+def _remedy(error: OSError) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "Free some space"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "Get permission to write there, or choose another folder"
+    return "See to that"
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:  # some network file systems cannot
+        pass
+    finally:
+        os.close(handle)
+
+
+@dataclass
+class Failure:
+    """A task that raised an error.
+
+    Attributes
+    ----------
+    task : str
+    inputs : dict
+        Model, algorithm, settings, target, replicate and seed.
+    traceback : str
+    host, when : str
+    """
+
+    task: str
+    inputs: dict[str, Any]
+    traceback: str
+    host: str
+    when: str
+
+
+class Store:
+    """The folder of one sweep, as one process sees it.
+
+    Attributes
+    ----------
+    path : Path
+    session : str
+        Name of this process's session.
+    parts : dict from file names to sets of task names
+        What has been seen in parts so far; `scan` looks again.
+    set_aside : list of str
+        Damaged parts that `scan` found.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.session = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+        self.parts: dict[str, set[bytes]] = {}
+        self.set_aside: list[str] = []
+        self._n_claims = 0
+        self._plan: tuple[int, Plan] | None = None
+
+    # the folder
+
+    @property
+    def exists(self) -> bool:
+        """Whether a sweep has been begun there."""
+        return (self.path / "manifest.json").exists()
+
+    def create(self, sweep: Sweep, plan: Plan, manifest: Mapping[str, Any]) -> None:
+        """Make the folder of a new sweep; the manifest comes last, so that a folder with one is complete."""
+        try:
+            if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
+                raise SettingError(
+                    f"{self.path}: not the folder of a sweep, and not empty; choose another folder"
+                )
+            for name in ("parts", "failures", "sessions", "claims", "aside"):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: no folder can be made or written there ({error.strerror or error}). {_remedy(error)}"
+            ) from error
+        self.write_plan(sweep, plan)
+        write_durably(self.path / "manifest.json", _json(dict(manifest) | {"format": FORMAT}))
+
+    def _strangers(self) -> Iterator[Path]:
+        """Files that no interrupted `create` has left."""
+        known = {"parts", "failures", "sessions", "claims", "aside", "spec.toml", "plan.parquet", ".lock"}
+        return (
+            path for path in self.path.iterdir() if path.name not in known and not path.name.endswith(".tmp")
+        )
+
+    def check(self) -> None:
+        """Refuse a folder that holds no sweep, or one of another format."""
+        if not self.exists:
+            raise SettingError(
+                f"{self.path}: no sweep here (no manifest.json); `fastcmdp sweep run` begins one"
+            )
+        found = self.manifest().get("format")
+        if found != FORMAT:
+            raise SettingError(f"{self.path}: the sweep has format {found!r}, this fastcmdp reads {FORMAT}")
+
+    def rewrite_manifest(self, fresh: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+        """The manifest of an extended sweep, or of one that goes on with another version; the old one is kept in it."""
+        earlier = [
+            *old.get("earlier", ()),
+            {key: old[key] for key in old if key not in ("earlier", "format")},
+        ]
+        files = dict(old.get("files", {})) | dict(fresh.get("files", {}))
+        body = dict(fresh) | {
+            "created": old.get("created"),
+            "files": files,
+            "earlier": earlier,
+            "format": FORMAT,
+        }
+        write_durably(self.path / "manifest.json", _json(body))
+
+    def manifest(self) -> dict[str, Any]:
+        """Versions, machine, hashes of model files."""
+        return _read_json(self.path / "manifest.json")
+
+    def spec(self) -> Sweep:
+        """The specification."""
+        path = self.path / "spec.toml"
+        return loads(path.read_text(encoding="utf-8"), Path(self.manifest().get("folder", ".")), str(path))
+
+    # the plan
+
+    def write_plan(self, sweep: Sweep, plan: Plan) -> None:
+        """Keep the specification and the plan, which others then read rather than make."""
+        spec = self.path / "spec.toml"
+        text = f"# As `fastcmdp sweep run` understood it.\n{sweep.to_toml()}"
+        if spec.exists() and spec.read_text(encoding="utf-8") != text:
+            taken = len(list(self.path.glob("spec-*.toml")))
+            write_durably(self.path / f"spec-{taken + 1}.toml", spec.read_bytes())
+        columns: dict[str, list[Any]] = {}
+        for made in plan.configurations:
+            row = {name: getattr(made, name) for name in Configuration.__dataclass_fields__}
+            row["model"] = json.dumps(asdict(made.model))
+            row["settings"] = json.dumps(made.settings)
+            row["states"], row["choices"] = row.pop("size")
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        head = {"root": plan.root, "omitted": [asdict(o) for o in plan.omitted], "spec": sweep.to_toml()}
+        table = pa.table(columns).replace_schema_metadata({"fastcmdp": json.dumps(head)})
+        write_durably(self.path / "plan.parquet", _parquet(table))
+        write_durably(spec, text.encode())
+
+    def plan(self) -> Plan:
+        """The plan as it was kept."""
+        stamp = (self.path / "plan.parquet").stat().st_mtime_ns
+        if self._plan is None or self._plan[0] != stamp:
+            self._plan = (stamp, self._read_plan())
+        return self._plan[1]
+
+    def _read_plan(self) -> Plan:
+        try:
+            table = pq.read_table(self.path / "plan.parquet")
+            head = json.loads(table.schema.metadata[b"fastcmdp"])
+            models: dict[str, Model] = {}
+            configurations = []
+            for row in table.to_pylist():
+                text = row["model"]
+                if text not in models:
+                    models[text] = Model(**json.loads(text))
+                row["model"], row["settings"] = models[text], json.loads(row["settings"])
+                row["size"] = (row.pop("states"), row.pop("choices"))
+                configurations.append(Configuration(**row))
+            omitted = [Omitted(**entry) for entry in head["omitted"]]
+            return Plan(configurations, omitted, root=int(head["root"]))
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"{self.path / 'plan.parquet'} is damaged ({error}); remove it and give the same `sweep run` again"
+            ) from error
+
+    # parts
+
+    def scan(self) -> set[bytes]:
+        """Names of all tasks in parts that are new since the last scan; damaged parts are set aside."""
+        fresh: set[bytes] = set()
+        with os.scandir(self.path / "parts") as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(".parquet"))
+        for gone in set(self.parts) - set(names):
+            del self.parts[gone]
+        for name in names:
+            if name.startswith(".") or name in self.parts:
+                continue
+            tasks = self._tasks_of(self.path / "parts" / name)
+            if tasks is not None:
+                self.parts[name] = tasks
+                fresh |= tasks
+        return fresh
+
+    def _tasks_of(self, path: Path) -> set[bytes] | None:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # set aside by another session just now
+            return None
+        try:
+            if hashlib.sha256(data).hexdigest()[:32] != path.stem:
+                raise ValueError("its bytes are not those that were written")
+            column = pq.read_table(pa.BufferReader(data), columns=["task"], read_dictionary=["task"])["task"]
+            return {name.encode() for chunk in column.chunks for name in chunk.dictionary.to_pylist()}
+        except (pa.ArrowException, ValueError, KeyError, OSError):
+            self._set_aside(path)
+            return None
+
+    def _set_aside(self, path: Path) -> None:
+        target = self.path / "aside" / f"{path.stem}-{secrets.token_hex(2)}.damaged"
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path, target)
+            self.set_aside.append(target.name)
+
+    @property
+    def done(self) -> set[bytes]:
+        """Names of all tasks seen in parts."""
+        return set().union(*self.parts.values()) if self.parts else set()
+
+    def write_part(self, table: pa.Table, meta: Mapping[str, Any]) -> set[bytes]:
+        """Write a batch without the tasks that another session has written meanwhile; the names of those written."""
+        with self.lock():
+            self.scan()
+            names = {name.encode() for name in pc.unique(table["task"]).to_pylist()}
+            there = {name for name in names if any(name in tasks for tasks in self.parts.values())}
+            if there:
+                known = pa.array([name.decode() for name in there], pa.string())
+                table = table.filter(pc.invert(pc.is_in(table["task"], known)))
+            fresh = names - there
+            if fresh:
+                data = _parquet(table.replace_schema_metadata({"fastcmdp": json.dumps(plain(dict(meta)))}))
+                name = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+                write_durably(self.path / "parts" / name, data)
+                self.parts[name] = fresh
+        return fresh
+
+    def metadata(self) -> list[dict[str, Any]]:
+        """What stands beside the rows of each part: session, host, seconds."""
+        found = []
+        for name in sorted(self.parts):
+            with contextlib.suppress(FileNotFoundError, pa.ArrowException, KeyError, ValueError):
+                schema = pq.read_schema(self.path / "parts" / name)
+                found.append(json.loads(schema.metadata[b"fastcmdp"]))
+        return found
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows, each task once, ordered by task and point; words as dictionaries.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fastcmdp import sweep
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     spec = sweep.Sweep([sweep.Models(model="env:river_swim")], ["pd-anpg"], samples=[1e5], replicates=2)
+        ...     done = sweep.run(spec, f"{folder}/out")
+        ...     sweep.Store(f"{folder}/out").read(["replicate", "samples"]).num_rows
+        40
+        """
+        tables = list(self.pieces(columns if columns is None else [*columns, "task", "point"]))
+        if not tables:
+            empty = SCHEMA.empty_table()
+            return empty if columns is None else empty.select(list(columns))
+        whole = pa.concat_tables(tables).unify_dictionaries()
+        names = whole["task"].combine_chunks() if whole.num_rows else whole["task"]
+        order = np.lexsort((whole["point"].to_numpy(), _ranks(names)))
+        whole = whole.take(pa.array(order))
+        return whole if columns is None else whole.select(list(columns))
+
+    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of one part after the other, each task once; words as dictionaries, a task's rows together."""
+        self.scan()
+        wanted = None if columns is None else list(dict.fromkeys([*columns, "task"]))
+        words = [name for name in WORDS if wanted is None or name in wanted]
+        seen: set[bytes] = set()
+        for name in sorted(self.parts):
+            table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
+            twice = self.parts[name] & seen
+            if twice:  # written by two sessions at the same moment, without locks
+                known = pa.array([n.decode() for n in twice], pa.string())
+                table = table.filter(pc.invert(pc.is_in(table["task"].cast(pa.string()), known)))
+            seen |= self.parts[name]
+            yield table.replace_schema_metadata(None)
+
+    def digest(self) -> str:
+        """A hash of all rows, to the last bit, whatever parts they are in."""
+        made = hashlib.sha256()
+        for column in self.read().columns:
+            _hash_column(made, column.combine_chunks())
+        return made.hexdigest()[:32]
+
+    # failures
+
+    def write_failures(self, failures: Sequence[Failure]) -> None:
+        """Keep tasks that raised errors."""
+        path = self.path / "failures" / f"{self.session}-{secrets.token_hex(4)}.json"
+        write_durably(path, _json([asdict(failure) for failure in failures]))
+
+    def failures(self) -> dict[bytes, Failure]:
+        """The last failure of each task that has no result."""
+        done, found = self.done, {}
+        for path in sorted((self.path / "failures").glob("*.json")):
+            with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+                for entry in json.loads(path.read_bytes()):
+                    failure = Failure(**entry)
+                    if failure.task.encode() not in done:
+                        found[failure.task.encode()] = failure
+        return found
+
+    def forget_failures(self, retried: set[bytes]) -> None:
+        """Remove files of failures all of whose tasks are done, or failed again later."""
+        last: dict[str, str] = {}
+        entries: dict[Path, list[str]] = {}
+        for path in sorted((self.path / "failures").glob("*.json")):
+            with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+                entries[path] = [entry["task"] for entry in json.loads(path.read_bytes())]
+                last |= dict.fromkeys(entries[path], path.name)
+        done = self.done | retried
+        for path, names in entries.items():
+            if all(name.encode() in done or last[name] != path.name for name in names):
+                path.unlink(missing_ok=True)
+
+    # sessions and claims
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """The folder's lock, which the system takes away from a process that dies; none where locks do not work."""
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: cannot be written ({error.strerror}). {_remedy(error)}"
+            ) from error
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Announce this session, and clean up after those that died."""
+        body = dict(about) | {
+            "host": platform.node(),
+            "boot": _boot(),
+            "process": os.getpid(),
+            "start": _start(),
+        }
+        write_durably(self.path / "sessions" / f"{self.session}.json", _json(body))
+        with self.lock():
+            self._clean()
+
+    def beat(self) -> None:
+        """A sign of life, for other machines."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / "sessions" / f"{self.session}.json")
+
+    def end(self, about: Mapping[str, Any]) -> None:
+        """Close this session: its claims are gone, what it did stays in its file."""
+        for path in (self.path / "claims").glob(f"{self.session}.*.json"):
+            path.unlink(missing_ok=True)
+        path = self.path / "sessions" / f"{self.session}.json"
+        with contextlib.suppress(OSError, ValueError):
+            body = json.loads(path.read_bytes()) | dict(about) | {"over": True}
+            write_durably(path, _json(body))
+
+    def alive(self, session: str) -> bool:
+        """Whether a session is under way."""
+        if session == self.session:
+            return True
+        path = self.path / "sessions" / f"{session}.json"
+        try:
+            body, touched = json.loads(path.read_bytes()), path.stat().st_mtime
+        except (OSError, ValueError):
+            return False
+        if body.get("over"):
+            return False
+        if (body.get("host"), body.get("boot")) == (platform.node(), _boot()):
+            return bool(body.get("start") == _start(int(body.get("process", -1))))
+        own = self.path / "sessions" / f"{self.session}.json"
+        self.beat()  # times of the same file system are compared, not clocks of two machines
+        now = own.stat().st_mtime if own.exists() else time.time()
+        return now - touched < HEARTBEAT
+
+    def claimed(self) -> set[bytes]:
+        """Tasks that other sessions have under way."""
+        found: set[bytes] = set()
+        lives: dict[str, bool] = {}
+        for path in (self.path / "claims").glob("*.json"):
+            session = path.name.partition(".")[0]
+            if session == self.session:
+                continue
+            if session not in lives:
+                lives[session] = self.alive(session)
+            if lives[session]:
+                with contextlib.suppress(OSError, ValueError):
+                    found |= {name.encode() for name in json.loads(path.read_bytes())}
+        return found
+
+    def claim(self, tasks: Iterable[bytes]) -> Path:
+        """Tell others that these are under way here; under `lock`. ``release`` takes the path."""
+        self._n_claims += 1
+        path = self.path / "claims" / f"{self.session}.{self._n_claims}.json"
+        fresh = path.with_name(f".{path.name}.tmp")
+        try:
+            fresh.write_bytes(_json([name.decode() for name in tasks]))
+            os.replace(fresh, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise StoreError(
+                f"{path} could not be written ({error.strerror or error}). {_remedy(error)}, then give the same "
+                "command again"
+            ) from error
+        return path
+
+    def release(self, claim: Path) -> None:
+        """The tasks of a claim are written, or given up."""
+        claim.unlink(missing_ok=True)
+
+    def running(self) -> list[str]:
+        """Sessions under way."""
+        return [
+            path.stem for path in sorted((self.path / "sessions").glob("*.json")) if self.alive(path.stem)
+        ]
+
+    def _clean(self) -> None:
+        """Remove what dead sessions left: claims, and files under temporary names older than a minute."""
+        for path in (self.path / "claims").glob("*.json"):
+            if not self.alive(path.name.partition(".")[0]):
+                path.unlink(missing_ok=True)
+        for folder in (self.path, *(p for p in self.path.iterdir() if p.is_dir())):
+            for path in folder.glob(".*.tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime > 60:
+                        path.unlink()
+
+
+def _hash_column(made: Any, column: Any) -> None:
+    """Add the values of a column, and which of them are missing, however they are laid out in memory."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    made.update(f"{len(column)} {column.null_count} ".encode())
+    if column.null_count:
+        made.update(np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.uint8).tobytes())
+        column = column.drop_null()
+    if pa.types.is_list(column.type):
+        made.update(np.asarray(pc.list_value_length(column).to_numpy(), np.int64).tobytes())
+        column = column.flatten()
+    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+        made.update("\n".join(column.cast(pa.string()).to_pylist()).encode())
+    else:
+        made.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def _ranks(names: Any) -> Any:
+    """Numbers in the order of the names of a dictionary column."""
+    column = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0)
+    words = np.array(column.dictionary.to_pylist(), dtype="U32")
+    ranks = np.empty(len(words), np.int64)
+    ranks[np.argsort(words)] = np.arange(len(words))
+    return ranks[column.indices.to_numpy()]
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        return found
+    except ValueError as error:
+        raise ModelError(f"{path}: damaged ({error})") from error
+
+
+def _boot() -> str:
+    """What tells one start of a machine from another."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _start(process: int | None = None) -> str | None:
+    """When a process of this machine was started, in ticks since the machine was; None if there is none."""
+    try:
+        stat = Path(f"/proc/{process or os.getpid()}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else rest[18]

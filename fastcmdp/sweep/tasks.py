@@ -1,0 +1,321 @@
+"""The tasks of a sweep: what is to be run, under names that are hashes of everything a result depends on.
+
+A configuration is a model, an algorithm with all its settings, and a target. A task is one replicate of it: one
+run from one seed. The seed is drawn from the hash of the configuration, the root seed and the replicate's number; the
+name of the task is the hash of the configuration, the seed and the number of trace points. So a task with a name that
+is in the store need not be run again, and one that differs in anything has another name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.policies import TabularSoftmax
+from fastcmdp.sweep.specification import Algorithms, Model, Sweep
+
+ROWS = 1  # version of what a run leaves in the store
+DRAWS = "fast"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the replicates of one combination share.
+
+    Attributes
+    ----------
+    key : str
+        Hash of all below but the number of replicates and the expected samples, 32 hexadecimal digits.
+    model : Model
+    fingerprint : str
+        `CMDP.fingerprint` of the model as it was when the sweep was planned.
+    gamma : float
+    size : (int, int)
+        Numbers of states and of choices.
+    algorithm : str
+        Name in the registry.
+    version : int
+        The algorithm's.
+    label : str
+        Name in the store.
+    settings : dict
+        All fields of the settings object.
+    epsilon, budget : float or None
+        The target: one of the two.
+    capped : bool
+        The schedule for the target would take more than the sweep's cap: this one takes as much as the cap.
+    points : int
+    samples : float
+        Expected transitions of a run.
+    replicates : int
+    """
+
+    key: str
+    model: Model
+    fingerprint: str
+    gamma: float
+    size: tuple[int, int]
+    algorithm: str
+    version: int
+    label: str
+    settings: dict[str, Any]
+    epsilon: float | None
+    budget: float | None
+    capped: bool
+    points: int
+    samples: float
+    replicates: int
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """A target that is left out because its schedule takes more than the cap."""
+
+    model: str
+    label: str
+    epsilon: float | None
+    budget: float | None
+
+
+@dataclass
+class Plan:
+    """All tasks of a sweep.
+
+    Attributes
+    ----------
+    configurations : list of Configuration
+    omitted : list of Omitted
+    of, replicate : int32[n]
+        The configuration and the replicate of each task.
+    seed : int64[n]
+    name : S32[n]
+        Hexadecimal digits.
+    """
+
+    configurations: list[Configuration]
+    omitted: list[Omitted]
+    of: NDArray[np.int32] = field(init=False)
+    replicate: NDArray[np.int32] = field(init=False)
+    seed: NDArray[np.int64] = field(init=False)
+    name: NDArray[np.bytes_] = field(init=False)
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        counts = np.array([made.replicates for made in self.configurations], np.int64)
+        self.of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self.replicate = np.concatenate(
+            [np.arange(n, dtype=np.int32) for n in counts] or [np.zeros(0, np.int32)]
+        )
+        self.seed = np.empty(len(self.of), np.int64)
+        self.name = np.empty(len(self.of), "S32")
+        position = 0
+        for made in self.configurations:
+            for replicate in range(made.replicates):
+                seed = seed_of(made, self.root, replicate)
+                text = f"{made.key} {made.points} {seed} {replicate}"
+                self.seed[position] = seed
+                self.name[position] = hashlib.sha256(text.encode()).hexdigest()[:32].encode()
+                position += 1
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    @property
+    def transitions(self) -> float:
+        """Expected transitions of all tasks."""
+        return float(sum(made.samples * made.replicates for made in self.configurations))
+
+
+def seed_of(made: Configuration, root: int, replicate: int) -> int:
+    """The seed of a replicate, below 2^56: ``fastcmdp.solve(..., seed=seed, replicates=1)`` makes the same run."""
+    text = f"{made.key} {root} {replicate}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
+def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> Plan:
+    """All tasks of a sweep; builds each of its models once.
+
+    Raises
+    ------
+    ModelError, SettingError, OSError
+        A model cannot be built or read, or an algorithm has no schedule for a target; the message names them.
+
+    Examples
+    --------
+    >>> from fastcmdp.sweep import Models, Sweep
+    >>> made = plan(Sweep([Models(generator="garnet")], ["pd-anpg"], epsilon=[1.0, 0.5], replicates=3))
+    >>> len(made.configurations), len(made)
+    (2, 6)
+    """
+    models = sweep.expand()
+    found: dict[str, Configuration] = {}
+    omitted: list[Omitted] = []
+    for i, model in enumerate(models):
+        cmdp = build(model)
+        fingerprint = cmdp.fingerprint()
+        for entry in sweep.entries:
+            chosen = _schedules(sweep, entry, model.label, cmdp)
+            for epsilon, budget, settings, capped in chosen:
+                if settings is None:
+                    omitted.append(Omitted(model.label, _label(entry), epsilon, budget))
+                    continue
+                made = configuration(
+                    model, cmdp, fingerprint, _label(entry), settings, epsilon, budget, capped, sweep
+                )
+                found.setdefault(made.key, made)
+        if progress is not None:
+            progress(i + 1, len(models))
+    return Plan(list(found.values()), omitted, root=sweep.seed)
+
+
+def build(model: Model) -> CMDP:
+    """The model, or an error that names it."""
+    try:
+        return model.build()
+    except (ModelError, SettingError) as error:
+        text = str(error)
+        raise type(error)(text if model.spec in text else f"{model.label}: {text}") from error
+    except TypeError as error:
+        raise SettingError(f"{model.label}: {error}") from error
+
+
+def _label(entry: Algorithms) -> str:
+    return entry.label or entry.variant().label
+
+
+_Chosen = tuple[float | None, float | None, Algorithm | None, bool]
+
+
+def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[_Chosen]:
+    """Target, settings and whether they are capped, for all targets of an algorithm; None for those left out."""
+    made = entry.variant()
+    constants = dict(entry.constants) if isinstance(entry.constants, dict) else {}
+    settings = constants | dict(made.settings)
+    cap = sweep.cap
+    epsilons = sweep.epsilon if entry.epsilon is None else entry.epsilon
+    budgets = sweep.samples if entry.samples is None else entry.samples
+    if entry.samples is not None and entry.epsilon is None:
+        epsilons = ()  # its own targets take the place of the sweep's
+    if entry.epsilon is not None and entry.samples is None:
+        budgets = ()
+    found: list[_Chosen] = []
+    over = False
+    place = f"{_label(entry)} on {label}"
+    for epsilon in sorted(set(map(float, epsilons)), reverse=True):
+        if over:
+            found.append((epsilon, None, None, True))
+            continue
+        try:
+            schedule: Algorithm | None = made.algorithm.for_epsilon(cmdp, epsilon, **settings)
+        except SettingError as error:
+            if cap is None or epsilon >= 1.0 / (1.0 - cmdp.gamma):
+                raise SettingError(f"{place}, epsilon = {epsilon:g}: {error}") from error
+            schedule = None  # more steps than can be counted
+        except TypeError as error:
+            raise SettingError(f"{place}: {error}") from error
+        over = cap is not None and (schedule is None or schedule.expected_samples(cmdp) > cap)
+        if over:
+            assert cap is not None
+            try:
+                schedule = made.for_samples(cmdp, cap, constants)
+            except SettingError:  # not even one outer step
+                schedule = None
+        found.append((epsilon, None, schedule, over))
+    for budget in sorted(set(map(float, budgets))):
+        if cap is not None and budget > cap:
+            found.append((None, budget, None, True))
+            continue
+        try:
+            found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
+        except SettingError as error:
+            raise SettingError(f"{place}, samples = {budget:g}: {error}") from error
+    return found
+
+
+def configuration(
+    model: Model,
+    cmdp: CMDP,
+    fingerprint: str,
+    label: str,
+    settings: Algorithm,
+    epsilon: float | None,
+    budget: float | None,
+    capped: bool,
+    sweep: Sweep,
+) -> Configuration:
+    """A configuration with its hash."""
+    content = {
+        "rows": ROWS,
+        "draws": DRAWS,
+        "policy": TabularSoftmax().fingerprint(),
+        "model": model.label,
+        "fingerprint": fingerprint,
+        "algorithm": settings.name,
+        "version": settings.version,
+        "label": label,
+        "settings": plain(asdict(settings)),
+        "epsilon": epsilon,
+        "budget": budget,
+        "capped": capped,
+    }
+    return Configuration(
+        key=digest(content),
+        model=model,
+        fingerprint=fingerprint,
+        gamma=cmdp.gamma,
+        size=(cmdp.n_states, cmdp.n_choices),
+        algorithm=settings.name,
+        version=settings.version,
+        label=label,
+        settings=content["settings"],
+        epsilon=epsilon,
+        budget=budget,
+        capped=capped,
+        points=sweep.points,
+        samples=float(settings.expected_samples(cmdp)),
+        replicates=sweep.replicates,
+    )
+
+
+def plain(value: Any) -> Any:
+    """A setting in the types of JSON."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
+
+
+def digest(content: Any) -> str:
+    """Hash of plain values, 32 hexadecimal digits; floats count to the last bit."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def file_digests(models: Sequence[Model]) -> dict[str, str]:
+    """SHA-256 of the files of models, by their labels' paths; files beside a .tra count."""
+    found: dict[str, str] = {}
+    for path in sorted({name for model in models if model.is_file for name in _files(model)}):
+        with Path(path).open("rb") as file:
+            found[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _files(model: Model) -> list[str]:
+    path = Path(model.spec)
+    beside = [str(name) for name in model.naming.get("files", ())]
+    if path.suffix == ".tra" and not beside:
+        beside = [str(p) for e in (".lab", ".srew", ".trew") for p in path.parent.glob(f"{path.stem}*{e}")]
+    return [str(path), *beside]

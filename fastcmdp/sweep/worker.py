@@ -1,0 +1,387 @@
+"""What a worker does: a batch of tasks, one thread, from models it builds itself.
+
+A batch names models by specification or file; the worker builds each once and compares its fingerprint with that of
+the plan, so that a file that has changed, or a generator that draws otherwise on that machine, is found out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastcmdp
+from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.algorithms import algorithm as algorithm_by_name
+from fastcmdp.algorithms.base import Algorithm, Run
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.exact import evaluate_many, optimum
+from fastcmdp.kernels import jit
+from fastcmdp.policies import TabularSoftmax
+from fastcmdp.problem import Problem, streams
+from fastcmdp.solve import EXACT_CHOICES, solve
+from fastcmdp.sweep.specification import Model
+from fastcmdp.sweep.tasks import DRAWS, ROWS, build
+from fastcmdp.tables import build_tables
+
+Float = NDArray[np.float64]
+
+_PIECE = 0.3  # seconds between two looks at whether to stop
+_MODELS = 32  # kept by a worker
+
+
+class Refused(SettingError):
+    """This worker cannot take part: its results would not be those of the others."""
+
+
+class Stopped(Exception):
+    """The sweep was stopped while this batch was under way."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks of one configuration: they differ in their seeds only."""
+
+    model: Model
+    fingerprint: str
+    algorithm: str
+    settings: dict[str, Any]
+    points: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is sent to a worker: a few hundred bytes a group."""
+
+    identity: dict[str, Any]
+    groups: tuple[Group, ...]
+    threads: int = 1
+
+
+@dataclass
+class Values:
+    """What a group leaves: at n trace points of R runs with m constraints; NaN from a failure of the numbers on.
+
+    Attributes
+    ----------
+    outer : int64[n]
+    samples : int64[R, n]
+    mixture : float64[R, n, 1+m]
+        J of the mixture of all policies so far, in the user's units.
+    last : float64[R, n, 1+m]
+        J of the policy at that point; NaN where the model is too large to evaluate.
+    duals : float64[R, n, m]
+        Mean multipliers so far, in the user's units.
+    diverged : int64[R]
+        Outer step at which numbers ceased to be finite, or -1.
+    best : float
+        J_r*, or NaN.
+    exact : bool
+        Whether ``mixture`` is of exact evaluations, or of the run's own estimates.
+    reward_scale : float
+    constraint_scale, limits, sign : float64[m]
+        From the user's units to kernel units: gap / reward_scale, sign (limit - J) / constraint_scale.
+    """
+
+    outer: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    mixture: Float
+    last: Float
+    duals: Float
+    diverged: NDArray[np.int64]
+    best: float
+    exact: bool
+    reward_scale: float
+    constraint_scale: Float
+    limits: Float
+    sign: Float
+
+
+@dataclass
+class Outcome:
+    """What a worker gives back: for each group its values, or the text of a traceback, and what it took."""
+
+    groups: list[Values | str]
+    kernels: list[float]  # seconds within kernels, a group each
+    seconds: list[float]  # seconds altogether, models and optima included
+    other: float = 0.0  # seconds of preparation that belong to no group: compiling
+    host: str = field(default_factory=platform.node)
+    process: int = field(default_factory=os.getpid)
+
+
+def identity() -> dict[str, Any]:
+    """What must agree between the coordinator and its workers: versions, and the sources of all kernels."""
+    return {
+        "fastcmdp": fastcmdp.__version__,
+        "kernels": jit._SOURCES[:16],
+        "rows": ROWS,
+        "algorithms": {name: made.version for name, made in ALGORITHMS.items()},
+    }
+
+
+def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
+    """Run a batch.
+
+    Raises
+    ------
+    Refused
+        Another version of fastcmdp here, or a model that differs from the plan's.
+    Stopped
+        ``stop`` was set.
+    """
+    own = identity()
+    if own != batch.identity:
+        differing = [key for key in own if own[key] != batch.identity.get(key)]
+        said = ", ".join(
+            f"{key} {own[key]} here, {batch.identity.get(key)} at the coordinator" for key in differing
+        )
+        raise Refused(
+            f"the worker on {platform.node()} has another fastcmdp ({said}): results would mix. Install the "
+            "same version everywhere"
+        )
+    outcome = Outcome([], [], [])
+    with _one_thread():
+        began = time.perf_counter()
+        for name in {group.algorithm for group in batch.groups}:
+            _compile(name)
+        outcome.other = time.perf_counter() - began
+        for group in batch.groups:
+            began = time.perf_counter()
+            clock = [0.0]
+            try:
+                values: Values | str = _run_group(group, batch.threads, stop, clock)
+            except (Refused, Stopped):
+                raise
+            except Exception:
+                values = traceback.format_exc()
+            outcome.groups.append(values)
+            outcome.kernels.append(clock[0])
+            outcome.seconds.append(time.perf_counter() - began)
+    return outcome
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Linear algebra on one thread: workers fill the machine already, and sums keep one order."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # no pool that could be limited is known then
+        yield
+        return
+    with _LIMITING:
+        limits = threadpool_limits(1) if _LIMITED[0] == 0 else None
+        _LIMITED[0] += 1
+        if limits is not None:
+            _LIMITED[1] = limits
+    try:
+        yield
+    finally:
+        with _LIMITING:
+            _LIMITED[0] -= 1
+            if _LIMITED[0] == 0:
+                _LIMITED[1].restore_original_limits()
+
+
+_LIMITING = threading.Lock()
+_LIMITED: list[Any] = [0, None]  # batches under way in this process, and what lifts the limit after the last
+
+
+_COMPILED: set[str] = set()
+_COMPILING = threading.Lock()
+
+
+def _compile(name: str) -> None:
+    """Have the kernels of an algorithm ready, so that no run's time includes it."""
+    with _COMPILING:
+        if name not in _COMPILED:
+            tiny = fastcmdp.envs.river_swim(n_states=3, limit=1.0)
+            solve(tiny, algorithm_by_name(name).shortest(), optimum=False, trace=1, threads=1)
+            _COMPILED.add(name)
+
+
+class _Cache:
+    """Problems by the fingerprint of their model; two threads never prepare the same one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.problems: OrderedDict[str, tuple[threading.Lock, list[Problem]]] = OrderedDict()
+
+    def get(self, group: Group) -> Problem:
+        key = f"{group.fingerprint} {group.model.label}"
+        with self.lock:
+            entry = self.problems.setdefault(key, (threading.Lock(), []))
+            self.problems.move_to_end(key)
+            while len(self.problems) > _MODELS:
+                self.problems.popitem(last=False)
+        with entry[0]:
+            if not entry[1]:
+                entry[1].append(_problem(group))
+            return entry[1][0]
+
+
+_CACHE = _Cache()
+
+
+def _problem(group: Group) -> Problem:
+    cmdp = build(group.model)
+    if cmdp.fingerprint() != group.fingerprint:
+        raise Refused(changed(group.model, f"on {platform.node()}"))
+    best = optimum(cmdp) if cmdp.n_choices <= EXACT_CHOICES else None
+    return Problem(cmdp, build_tables(cmdp, DRAWS), TabularSoftmax().bind(cmdp), best, DRAWS)
+
+
+def changed(model: Model, where: str = "") -> str:
+    """What to say of a model that is not the one that was planned."""
+    if model.is_file:
+        return (
+            f"{model.spec} has changed since the sweep began{' or differs ' + where if where else ''}: its results "
+            "would mix. Put the old file back, or begin another sweep in another folder"
+        )
+    return (
+        f"{model.label} builds another model {where} than where the sweep was planned: results would mix. Use the same "
+        "versions of numpy and scipy everywhere"
+    )
+
+
+def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: list[float]) -> Values:
+    problem = _CACHE.get(group)
+    made = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
+    of: Any = algorithm_by_name(group.algorithm)
+    settings: Algorithm = of(**made)
+    return run_all(problem, settings, group.seeds, group.points, threads, stop, clock)
+
+
+def run_all(
+    problem: Problem,
+    settings: Algorithm,
+    seeds: tuple[int, ...],
+    points: int,
+    threads: int = 1,
+    stop: threading.Event | None = None,
+    clock: list[float] | None = None,
+) -> Values:
+    """Run one replicate from each seed, as ``solve(..., seed=seed, replicates=1)`` would, and evaluate it.
+
+    ``clock[0]`` grows by the seconds spent in kernels.
+    """
+    cmdp, n_runs, m = problem.cmdp, len(seeds), problem.cmdp.n_constraints
+    run = settings.run(problem, 0, n_runs)
+    for r, seed in enumerate(seeds):
+        run.state.rng[r] = streams(seed, 1)[0]  # a run draws nothing before its first step
+    exact = problem.optimum is not None
+    outer = trace_points(settings.outer, points)
+    n = len(outer)
+    samples, kept = np.zeros((2, n_runs, n), np.int64)
+    sums = np.full((n_runs, n, 1 + 2 * m), np.nan)
+    policies = np.empty((n_runs, n, cmdp.n_choices)) if exact else np.empty((n_runs, n, 0))
+    clock = clock if clock is not None else [0.0]
+    works = [run.work() for _ in range(min(threads, n_runs))]
+    for i, target in enumerate(outer):
+        if i > 0:  # the first point is the start, before any pilot
+            _advance(run, int(target), works, stop, clock)
+        samples[:, i], kept[:, i] = run.state.samples, run.kept()
+        sums[:, i] = np.where((run.state.failed >= 0)[:, None], np.nan, run.state.sums)
+        if exact:
+            policies[:, i] = run.policies()
+            policies[run.state.failed >= 0, i] = np.nan
+    values = np.full((n_runs, n, 1 + m), np.nan)
+    if exact:
+        alive = np.isfinite(policies).all(axis=2)
+        values[alive] = cmdp.to_user_values(evaluate_many(cmdp, policies[alive]))
+    mixture, duals = mixtures(cmdp, outer, values if exact else None, kept, sums)
+    best = problem.optimum.reward if problem.optimum is not None else np.nan
+    sign = np.where(np.array(cmdp.sense) == "<=", 1.0, -1.0) if m else np.zeros(0)
+    return Values(
+        outer, samples, mixture, values, duals, np.array(run.state.failed), float(best), exact,
+        cmdp.reward_scale, np.array(cmdp.constraint_scale), np.array(cmdp.limits), sign,
+    )  # fmt: skip
+
+
+def trace_points(n_outer: int, points: int) -> NDArray[np.int64]:
+    """Outer steps at which a run is looked at, 0 and so many more up to K: half of them even, half geometric.
+
+    So that the time at which an error is reached is known to a share of itself, early or late.
+
+    Examples
+    --------
+    >>> trace_points(1000, 6).tolist()
+    [0, 10, 32, 100, 333, 667, 1000]
+    """
+    even = np.linspace(0, n_outer, max(points // 2 + 1, 2))
+    n_early = points - (len(even) - 1)
+    early = n_outer / 10.0 ** np.linspace(2, 1, n_early) if n_early > 1 else np.full(n_early, n_outer / 10.0)
+    return np.unique(np.round(np.concatenate([even, early])).astype(np.int64))
+
+
+def mixtures(
+    cmdp: CMDP, outer: NDArray[np.int64], values: Float | None, kept: NDArray[np.int64], sums: Float
+) -> tuple[Float, Float]:
+    """J of the mixture of all policies so far, and mean multipliers so far, in the user's units.
+
+    From exact values at the trace points, float64[R, n, 1+m], by the trapezoidal rule as `Result.mixture`; or from
+    the sums of the run's own estimates where these are None. At the first point it is the first policy. While no step
+    belongs to the output (CRPO keeps some only), the policy that met the limits best so far takes its place.
+    """
+    m = cmdp.n_constraints
+    total = kept.astype(np.float64)[:, :, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        averages = sums / total
+        duals = cmdp.to_user_duals(averages[:, :, 1 + m :])
+        if values is None:
+            return cmdp.to_user_values(averages[:, :, : 1 + m]), duals
+        width = np.diff(kept, axis=1)[:, :, None]
+        between = (values[:, 1:] + values[:, :-1]) / 2
+        # A window without steps of the output weighs nothing.
+        mixture = np.cumsum(np.where(width > 0, between * width, 0.0), axis=1) / total[:, 1:]
+    mixture = np.concatenate([values[:, :1], mixture], axis=1)
+    slack = cmdp.slack(values).min(axis=2, initial=np.inf)
+    slack = np.where(np.isfinite(values[:, :, 0]), slack, -np.inf)
+    for r, i in np.argwhere((kept == 0) & (outer > 0)):
+        mixture[r, i] = values[r, int(slack[r, : i + 1].argmax())]
+    mixture[~np.isfinite(values).all(axis=2)] = np.nan
+    return mixture, duals
+
+
+def _advance(
+    run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: list[float]
+) -> None:
+    """Move every replicate to outer step ``target``, in pieces short enough to be stopped between."""
+    began = time.perf_counter()
+
+    def move(r: int, work: Any) -> None:
+        piece = max(1, min(16, target))
+        while run.state.failed[r] < 0 and (left := target - int(run.state.outer[r])) > 0:
+            if stop is not None and stop.is_set():
+                raise Stopped
+            start = time.perf_counter()
+            run.advance(r, min(left, piece), work)
+            took = time.perf_counter() - start
+            piece = max(1, int(piece * min(4.0, _PIECE / max(took, 1e-9))))
+
+    def move_all(share: range, work: Any) -> None:
+        for r in share:
+            move(r, work)
+
+    n_runs = len(run.state.outer)
+    if len(works) == 1:
+        move_all(range(n_runs), works[0])
+    else:
+        with ThreadPoolExecutor(len(works)) as pool:
+            shares = [range(i, n_runs, len(works)) for i in range(len(works))]
+            jobs = [pool.submit(move_all, share, work) for share, work in zip(shares, works, strict=True)]
+            for job in jobs:
+                job.result()
+    clock[0] += time.perf_counter() - began

@@ -1,0 +1,367 @@
+"""Rollouts through a simulator: its functions are called by address, its policies evaluated on the fly.
+
+A simulator's state is a vector, so that it can be copied: Q and V rollouts start again at the state that the
+occupancy rollout reached. One function makes a whole rollout, compiled for the simulator and the kind of policy in
+each process (fastcmdp/simulators/rolls.py), so that nothing stands between the user's code and the loop. All else is
+compiled once and cached: it takes that function as an address, which is a number like any other.
+
+Where tables number their choices, a *visited pair* has the number slot * A + action here, with the slot of
+``visited`` where its state stands; a row code is slot + 1, and 0 the start distribution. Rollouts run one after the
+other on the replicate's lane 0. One draws from it, in this order: a word for the horizon T; what reset or fork draw;
+then for every pair one word for the action (none for a first pair that is given) and what step draws. The reward of
+a pair may depend on the next state, so T + 1 transitions are made, and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.neural import backward, forward
+from fastcmdp.kernels.policies import Linear, _is, collect_scores, refresh_touched
+from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.vectors import add_at, dot_at
+
+
+class World(NamedTuple):
+    """What the sampler reads of a simulator, in the place of ``Tables``; addresses of functions are int64."""
+
+    roll: int  # one rollout: see fastcmdp/simulators/rolls.py
+    features: int  # of a state, or of all its pairs; 0: the state itself
+    forks: bool  # a state's copy is more than its numbers
+    n_state: int
+    n_actions: int
+    n_features: int
+    by_choice: bool  # features are of a state and an action
+    factor: np.ndarray  # float64[1+m]: signal = factor * (reward or cost) + offset, in kernel units
+    offset: np.ndarray  # float64[1+m]
+    log_gamma_inverse: float
+    horizon: float
+    n_signals: int
+
+
+class LiveActions(NamedTuple):
+    """A policy evaluated where it is needed, in the place of ``Actions``; with a replicate's scratch space."""
+
+    policy: Any
+    theta: np.ndarray  # float64[d]
+    visited: np.ndarray  # float64[H+1, n_state]: last states of rollouts from the start, by the job's number
+    state: np.ndarray  # float64[n_state]
+    before: np.ndarray  # float64[n_state]: where a fault was found
+    total: np.ndarray  # float64[1+m]: sums of a rollout, in the user's units
+    features: np.ndarray  # float64[n_features], or A times that
+    logit: np.ndarray  # float64[A]
+    hidden: np.ndarray  # float64[widths of the network]
+    back: np.ndarray  # the same
+    fault: (
+        np.ndarray
+    )  # int64[4]: what went wrong (0: nothing), after how many steps, at which action; the last action
+
+
+STEP_FAULT, STATE_FAULT, FEATURES_FAULT, RESET_FAULT, RAISED = 1, 2, 3, 4, 5
+
+
+# Calls by address.
+
+_P, _I, _D = ir.DoubleType().as_pointer(), ir.IntType(64), ir.DoubleType()
+_W = ir.IntType(64).as_pointer()
+
+
+def _call(context, builder, signature, args, result, kinds):
+    """Call the function at address args[0] with the rest, of an array its data."""
+    values = [
+        context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args[1:], args[1:], strict=True)
+    ]
+    pointer = builder.inttoptr(args[0], ir.FunctionType(result, kinds).as_pointer())
+    returned = builder.call(pointer, values)
+    return context.get_dummy_value() if isinstance(result, ir.VoidType) else returned
+
+
+@intrinsic
+def call_step(typing, address, state, action, rng, costs):
+    """double step(double *state, int64_t action, uint64_t *rng, double *costs)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, _D, [_P, _I, _W, _P])
+
+    return types.float64(types.int64, state, types.int64, rng, costs), generate
+
+
+@intrinsic
+def call_reset(typing, address, state, rng):
+    """void reset(double *state, uint64_t *rng)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, ir.VoidType(), [_P, _W])
+
+    return types.void(types.int64, state, rng), generate
+
+
+@intrinsic
+def call_fork(typing, address, state, keep, rng):
+    """void fork(double *state, int64_t keep, uint64_t *rng)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, ir.VoidType(), [_P, _I, _W])
+
+    return types.void(types.int64, state, types.int64, rng), generate
+
+
+@intrinsic
+def call_state_features(typing, address, state, out):
+    """void state_features(const double *state, double *out)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, ir.VoidType(), [_P, _P])
+
+    return types.void(types.int64, state, out), generate
+
+
+@intrinsic
+def call_choice_features(typing, address, state, action, out):
+    """void choice_features(const double *state, int64_t action, double *out)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, ir.VoidType(), [_P, _I, _P])
+
+    return types.void(types.int64, state, types.int64, out), generate
+
+
+@intrinsic
+def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault):
+    """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. job, careful, double *total, ..)"""
+
+    def generate(context, builder, signature, args):
+        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W])
+
+    n = types.int64
+    return n(n, theta, rng, visited, n, n, n, n, total, before, fault), generate
+
+
+# Policies.
+
+
+@inlined
+def write_features(features, n_state, state, out):
+    """Write the features of a state, or of all its pairs."""
+    if features == 0:
+        for i in range(n_state):
+            out[i] = state[i]
+    else:
+        call_state_features(features, state, out)
+
+
+def live_logits(policy, theta, x, n_inputs, n_rows, hidden, out):
+    """Logits of all actions from the n_rows rows of inputs in x."""
+    raise NotImplementedError
+
+
+@overload(live_logits, jit_options=INLINE)
+def _live_logits(policy, theta, x, n_inputs, n_rows, hidden, out):
+    if _is(policy, Linear):
+
+        def linear(policy, theta, x, n_inputs, n_rows, hidden, out):
+            for row in range(n_rows):
+                for o in range(policy.n_outputs):
+                    z = dot_at(theta, o * n_inputs, x, row * n_inputs, n_inputs)
+                    out[row * policy.n_outputs + o] = z
+
+        return linear
+
+    def network(policy, theta, x, n_inputs, n_rows, hidden, out):
+        width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
+        for row in range(n_rows):
+            forward(
+                x,
+                row * n_inputs,
+                n_inputs,
+                theta,
+                width1,
+                width2,
+                n_outputs,
+                relu,
+                hidden,
+                out,
+                row * n_outputs,
+            )
+
+    return network
+
+
+def live_score(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
+    """score = gradient of the sum of weight times logit, over all actions."""
+    raise NotImplementedError
+
+
+@overload(live_score)
+def _live_score(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
+    if _is(policy, Linear):
+
+        def linear(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
+            score[:] = 0.0
+            for row in range(n_rows):
+                for o in range(policy.n_outputs):
+                    w = weight[row * policy.n_outputs + o]
+                    add_at(score, o * n_inputs, w, x, row * n_inputs, n_inputs)
+
+        return linear
+
+    def network(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
+        width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
+        score[:] = 0.0
+        for row in range(n_rows):
+            first, at = row * n_inputs, row * n_outputs
+            forward(x, first, n_inputs, theta, width1, width2, n_outputs, relu, hidden, logit, at)
+            backward(
+                x, first, n_inputs, theta, width1, width2, n_outputs, relu, hidden, back, weight, at, score
+            )
+
+    return network
+
+
+@inlined
+def softmax_weights(z, n):
+    """Replace logits by exp(z - max z); return their sum, at least 1, or NaN."""
+    top = z[0]
+    for a in range(1, n):
+        top = max(top, z[a])
+    total = 0.0
+    for a in range(n):
+        z[a] = math.exp(z[a] - top)
+        total += z[a]
+    return total
+
+
+@inlined
+def draw_weighted(weight, n, u):
+    """The action that u in [0, sum of the weights) falls on."""
+    action = n - 1
+    for a in range(n - 1):
+        u -= weight[a]
+        if u < 0.0:
+            action = a
+            break
+    while action > 0 and weight[action] == 0.0:  # rounding let u past the last that is possible
+        action -= 1
+    return action
+
+
+# Rollouts.
+
+
+@inlined
+def is_finite(x, n):
+    """Whether x[0:n] are finite."""
+    finite = True
+    for i in range(n):
+        finite &= math.isfinite(x[i])
+    return finite
+
+
+@kernel
+def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
+    """Run one rollout a job, as ``rollouts`` does; return the transitions made.
+
+    job_choice : int64[J], number of a visited pair to begin with, or -1: then the action is drawn in the state of
+    job_row : uint32[J], slot + 1 of a visited state, or 0: the start; such a job's last state is kept in its slot
+    out_total : float64[J, 1+m], sums of the signals over the T + 1 pairs
+    out_choice : int64[J], the visited pair, of jobs from the start
+
+    After a fault all sums are NaN: estimates from a part of the jobs would be biased.
+    """
+    theta, visited, total, before, fault = (
+        actions.theta, actions.visited, actions.total, actions.before, actions.fault,
+    )  # fmt: skip
+    roll, n_actions, n_signals, forks = world.roll, world.n_actions, world.n_signals, world.forks
+    stream, saved = np.empty(4, np.uint64), np.empty(4, np.uint64)
+    for k in range(4):
+        stream[k] = rng[k, 0]
+    transitions = 0
+    for job in range(job_choice.shape[0]):
+        if fault[0] != 0:  # then visited pairs are of no use
+            break
+        for k in range(4):
+            saved[k] = stream[k]
+        slot, action = np.int64(job_row[job]) - 1, np.int64(-1)
+        if job_choice[job] >= 0:
+            slot, action = job_choice[job] // n_actions, job_choice[job] % n_actions
+        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault)
+        if fault[0] != 0 and not forks:  # once more, to see where
+            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault)
+        transitions += n
+        out_choice[job] = job * n_actions + fault[3]
+        for k in range(n_signals):
+            out_total[job, k] = world.factor[k] * total[k] + world.offset[k] * n
+    if fault[0] != 0:
+        out_total[:] = np.nan
+        for job in range(job_choice.shape[0]):
+            out_choice[job] = 0
+    for k in range(4):
+        rng[k, 0] = stream[k]
+    return transitions
+
+
+def run_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
+    """Run one rollout a job, through tables or a simulator; return the transitions made."""
+    raise NotImplementedError
+
+
+@overload(run_jobs)
+def _run_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
+    runner = simulate if _is(tables, World) else rollouts
+    return lambda tables, actions, rng, job_choice, job_row, out_total, out_choice: runner(
+        tables, actions, rng, job_choice, job_row, out_total, out_choice
+    )
+
+
+def row_of_choice(tables, q):
+    """Row code of the state of choice q."""
+    raise NotImplementedError
+
+
+@overload(row_of_choice, jit_options=INLINE)
+def _row_of_choice(tables, q):
+    if _is(tables, World):
+        return lambda tables, q: np.uint32(q // tables.n_actions + 1)
+    return lambda tables, q: tables.state_row[tables.choice_state[q]]
+
+
+@overload(refresh_touched)
+def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
+    if _is(actions, LiveActions):
+        return lambda policy, theta, tables, actions, scores, n_slots, space: None
+    return None
+
+
+@overload(collect_scores)
+def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
+    if not _is(actions, LiveActions):
+        return None
+
+    def live(policy, theta, tables, actions, pair, n_pairs, scores):
+        visited, state, x, z = actions.visited, actions.state, actions.features, actions.logit
+        n_state, n_actions, n_features = tables.n_state, tables.n_actions, tables.n_features
+        n_rows = n_actions if tables.by_choice else 1
+        weight = np.empty(n_actions)
+        for h in range(n_pairs):
+            slot, chosen = pair[h] // n_actions, pair[h] % n_actions
+            for i in range(n_state):
+                state[i] = visited[slot, i]
+            write_features(tables.features, n_state, state, x)
+            live_logits(policy, theta, x, n_features, n_rows, actions.hidden, z)
+            share = 1.0 / softmax_weights(z, n_actions)
+            for a in range(n_actions):
+                weight[a] = (1.0 if a == chosen else 0.0) - z[a] * share
+            live_score(
+                policy, theta, x, n_features, n_rows, actions.hidden, actions.back, z, weight, scores.dense[h]
+            )
+        return scores.dense.shape[1]
+
+    return live

@@ -1,0 +1,105 @@
+"""Discounted rollouts of a fixed length, LANES of them in step: what a generative model gives PMD-PD.
+
+A rollout of N pairs makes N - 1 transitions and returns sum_{j<N} gamma^j f(s_j, a_j) for each signal f; it falls
+short of the infinite sum by at most gamma^N / (1-gamma) max|f|.
+
+The schedule is part of the definition, so that a plain program replays it: rollouts are taken in order, LANES at a
+time, the i-th of a group by lane i. Where the first pair is drawn, a lane draws one word for it, high half the state,
+low half the action. Then, N - 1 times, *every* lane draws one word and those with a rollout make one transition with
+it, as in `rollouts`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.rollouts import _A, _B, _C, _D, _next, action_bits, branch_bits
+from fastcmdp.kernels.streams import LANES
+from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
+
+_U64 = np.uint64
+_ONE = np.uint64(1)
+_LENGTH = np.uint64((1 << 24) - 1)
+_WORD, _ROW, _CODE, _CHOICE = (k * LANES for k in range(4, 8))
+_N_WORDS = 8 * LANES
+
+
+@inlined
+def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, lane, total, n):
+    """One transition of lanes 0..n-1, in stages so that their loads overlap."""
+    for i in range(LANES):  # SFC64 written out, see rollouts._step_lanes
+        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
+        word = lane[_A + i] + b + d
+        lane[_A + i] = b ^ (b >> _U64(11))
+        lane[_B + i] = c + (c << _U64(3))
+        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
+        lane[_D + i] = d + _ONE
+        lane[_WORD + i] = word
+    for i in range(n):
+        row = lane[_ROW + i]
+        bits = branch_bits(entry, lane[_WORD + i])
+        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+    for i in range(n):
+        bits = action_bits(entry, lane, i, lane[_WORD + i])
+        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], bits)
+    for i in range(n):
+        q = lane[_CHOICE + i]
+        lane[_ROW + i] = choice_word[words * q]
+        for k in range(n_signals):
+            total[k * LANES + i] += weight * signal[_U64(n_signals) * q + _U64(k)]
+
+
+@kernel
+def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out):
+    """Run ``repeats`` rollouts from each start and sum them up; return the number of transitions made.
+
+    tables : Tables; actions : Actions of the policy
+    rng : uint64[4, LANES], advanced
+    starts : int64[G], first pairs, or -1: then state and action are drawn
+    signal : float64[C, n]; gamma : discount; n_pairs : N >= 1
+    out : float64[G, n], for each start the sum over its rollouts of their discounted sums
+    """
+    n_signals = signal.shape[1]
+    flat = signal.reshape(-1)
+    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
+    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
+    entry, choice_word = actions.entry.reshape(-1), tables.choice_word.reshape(-1)
+    n_start = _U64(tables.start_entry.shape[0])
+    words = _U64(tables.choice_word.shape[1])
+    lane = np.empty(_N_WORDS, np.uint64)
+    total = np.zeros(n_signals * LANES)
+    for i in range(LANES):
+        for k in range(4):
+            lane[k * LANES + i] = rng[k, i]
+    out[:] = 0.0
+    n_jobs = starts.shape[0] * repeats
+    first = 0
+    while first < n_jobs:
+        n = min(LANES, n_jobs - first)
+        for i in range(n):
+            q = starts[(first + i) // repeats]
+            if q < 0:
+                word = _next(lane, i)
+                code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                q = np.int64(draw_action(entry, code, action_bits(entry, lane, i, word)))
+            lane[_CHOICE + i] = _U64(q)
+            lane[_ROW + i] = choice_word[words * _U64(q)]
+            for k in range(n_signals):
+                total[k * LANES + i] = flat[n_signals * q + k]
+        weight = 1.0
+        for _ in range(1, n_pairs):
+            weight *= gamma
+            # The same lines twice, for with constant numbers the compiler unrolls them.
+            if n == LANES and n_signals == 1:
+                _step(branch_entry, entry, choice_word, words, flat, 1, weight, lane, total, LANES)
+            else:
+                _step(branch_entry, entry, choice_word, words, flat, n_signals, weight, lane, total, n)
+        for i in range(n):
+            for k in range(n_signals):
+                out[(first + i) // repeats, k] += total[k * LANES + i]
+        first += n
+    for i in range(LANES):
+        for k in range(4):
+            rng[k, i] = lane[k * LANES + i]
+    return n_jobs * (n_pairs - 1)

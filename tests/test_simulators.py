@@ -1,0 +1,725 @@
+"""Simulators: against tables, against plain Python on the same stream, from C, from Gymnasium; and their faults."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import naive
+import numpy as np
+import pytest
+from numba import config, njit
+from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
+
+import fastcmdp as fc
+from fastcmdp import exact
+from fastcmdp.kernels import draws, simulate
+from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.streams import LANES
+from fastcmdp.problem import Problem, streams
+
+if config.DISABLE_JIT:
+    pytest.skip("simulators are compiled", allow_module_level=True)
+
+SMALL = {"lead_time": 1, "orders": 3, "capacity": 6, "lot": 2, "gamma": 0.8}
+
+
+@pytest.fixture(scope="module")
+def queue() -> fc.Simulator:
+    return fc.simulators.tandem_queue(gamma=0.8)
+
+
+@pytest.fixture(scope="module")
+def stock() -> fc.Simulator:
+    return fc.simulators.inventory(**SMALL)  # type: ignore[arg-type]
+
+
+def make_run(simulator: fc.Simulator, policy: Any, settings: fc.PDANPG, theta: Any = None) -> Any:
+    bound = policy.bind(simulator)
+    run = settings.run(Problem(simulator, simulator.world(bound), bound, None), 6, 1)
+    if theta is not None:
+        run.state.theta[0] = theta
+    return run
+
+
+# Against tables.
+
+
+class Pair:
+    """A simulator and its table under one log-linear policy, features of the former in rows of the latter."""
+
+    def __init__(self, simulator: fc.Simulator, table: fc.CMDP, index: Callable[[Any], Any]) -> None:
+        self.simulator, self.table, self.index = simulator, table, index
+        self.theta = 0.5 * np.random.default_rng(2).standard_normal(
+            simulator.n_actions * simulator.n_features
+        )
+
+    def solve(self, states: Any) -> None:
+        """Bind the policy to the table: states is each table state's vector."""
+        A, n = self.simulator.n_actions, self.simulator.n_features
+        phi = np.zeros((self.table.n_choices, A, n))
+        for s, state in enumerate(states):
+            for a in range(A):
+                phi[s * A + a, a] = self.simulator.features(state)
+        self.phi = phi.reshape(-1, A * n)
+        z = (self.phi @ self.theta).reshape(-1, A)
+        weight = np.exp(z - z.max(axis=1, keepdims=True))
+        self.pi = (weight / weight.sum(axis=1, keepdims=True)).ravel()
+        mean = np.repeat((self.pi[:, None] * self.phi).reshape(-1, A, A * n).sum(axis=1), A, axis=0)
+        self.scores = self.phi - mean
+
+    def batch(self, n: int, dual: float) -> Any:
+        """One inner loop's samples in a pilot step."""
+        run = make_run(self.simulator, fc.LogLinear(), fc.PDANPG(inner=n, pilot=1), self.theta)
+        run.state.dual[0] = self.simulator.from_user_duals([dual])
+        work = run.work()
+        run.advance(0, 1, work)
+        visited = run.actions[0].visited[:n]
+        return work, self.index(visited) * self.simulator.n_actions + work.pair[:n] % self.simulator.n_actions
+
+
+@pytest.fixture(scope="module", params=["queue", "stock"])
+def pair(request: pytest.FixtureRequest, queue: fc.Simulator, stock: fc.Simulator) -> Pair:
+    if request.param == "queue":
+        size = 16
+        made = Pair(
+            queue,
+            fc.simulators.tandem_queue_table(size - 1, gamma=0.8),
+            lambda v: (v[:, 0] * size + v[:, 1]).astype(int),
+        )
+        made.solve([(i, j) for i in range(size) for j in range(size)])
+        full = np.arange(size * size) % size == size - 1
+        full |= np.arange(size * size) // size == size - 1
+        law = exact.occupancy(made.table, made.pi).reshape(-1, 4).sum(axis=1)
+        assert law[full].sum() < 2e-6  # what the truncation can change
+        return made
+    made = Pair(
+        stock,
+        fc.simulators.inventory_table(**SMALL),
+        lambda v: (v[:, 0] * 3 + v[:, 1] / 2).astype(int),  # type: ignore[arg-type]
+    )
+    made.solve([(i, 2 * j) for i in range(7) for j in range(3)])
+    return made
+
+
+def test_j_occupancy_and_gradient_agree_with_the_table(pair: Pair) -> None:
+    """p > 5e-5 on a fixed seed: a false alarm below 1e-4 each were it drawn anew. The controls must fail."""
+    n, dual = 60_000, 3.0
+    work, visited = pair.batch(n, dual)
+    table, simulator = pair.table, pair.simulator
+    law = exact.occupancy(table, pair.pi)
+    counts = np.bincount(visited, minlength=table.n_choices)
+    assert p_value(law_test(counts, law)) > HOLDS
+    late = (law @ table.transition_matrix())[table.choice_state] * pair.pi  # one transition too many
+    assert p_value(law_test(counts, late)) < FAILS
+
+    value = exact.evaluate(table, pair.pi)
+    expected = np.append(value.reward, value.constraints)
+    estimates = simulator.to_user_values(work.occupancy_total[:n])
+    assert p_value(mean_test(estimates, expected)) > HOLDS
+    assert (
+        p_value(mean_test(estimates - table.to_user_values(table.signals[visited]) * 0.2, expected)) < FAILS
+    )
+
+    # In the simulator's kernel units, with the gradient of J_r + dual J_c.
+    gradient = work.scores.dense * work.target[:, None]
+    user = np.column_stack([table.reward, -table._sign * table.costs]) @ [1.0, dual]
+    q = exact.q_values(fc.CMDP(
+        table.state_to_choice, table.choice_to_branch, table.branch_target, table.branch_prob, user, gamma=table.gamma
+    ), pair.pi)[:, 0]  # fmt: skip
+    base = fc.CMDP(
+        table.state_to_choice, table.choice_to_branch, table.branch_target, table.branch_prob, user, gamma=table.gamma
+    )  # fmt: skip
+    q = q * base.reward_scale / simulator.reward_scale
+    exact_gradient = (law * q) @ pair.scores / (1 - table.gamma)
+    assert p_value(mean_test(gradient, exact_gradient)) > HOLDS
+    assert p_value(mean_test(gradient, exact_gradient * (1 - table.gamma))) < FAILS
+    other = (law * q) @ pair.phi / (1 - table.gamma)  # features not centred
+    assert p_value(mean_test(gradient, other)) < FAILS
+
+
+def test_evaluate_covers_the_exact_value(pair: Pair) -> None:
+    found = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, confidence=1 - 5e-5, seed=1)
+    value = exact.evaluate(pair.table, pair.pi)
+    assert found.reward_interval[0] < value.reward < found.reward_interval[1]
+    assert found.constraint_intervals[0, 0] < value.constraints[0] < found.constraint_intervals[0, 1]
+    again = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, seed=1, threads=1)
+    assert (again.reward, again.transitions) == (found.reward, found.transitions)
+    off = pair.simulator.evaluate(fc.LogLinear(), 0 * pair.theta, rollouts=20_000, seed=1)  # another policy
+    assert not off.constraint_intervals[0, 0] < value.constraints[0] < off.constraint_intervals[0, 1]
+
+
+# Against plain Python on the same stream.
+
+
+def plain_rollouts(
+    simulator: fc.Simulator, probabilities: Callable[[Any], Any], rng: Any, jobs: list[tuple[Any, int | None]]
+) -> Any:
+    """Rollouts as simulate.py lays them down; a job is (state, action), None for what is drawn."""
+    step, reset = simulator._step.python, simulator._reset.python
+    assert step is not None
+    assert reset is not None
+    totals, ends, transitions = [], [], 0
+    for state, action in jobs:
+        horizon = int(geometric_horizon(np.uint64(draws.word(rng)), 1 / math.log(simulator.gamma)))
+        total = np.zeros(1 + simulator.n_constraints)
+        now = np.zeros(simulator.n_state)
+        if state is None:
+            reset(now, rng)
+        else:
+            now[:] = state
+        for t in range(horizon + 1):
+            if t > 0 or action is None:
+                p = probabilities(now)
+                action = int(np.searchsorted(np.cumsum(p), draws.uniform(rng) * p.sum(), side="right"))
+            if t == horizon:
+                ends.append((now.copy(), action))
+            costs = np.zeros(simulator.n_constraints)
+            total[0] += step(now, action, rng, costs)
+            total[1:] += costs
+        totals.append(total)
+        transitions += horizon + 1
+    return np.array(totals), ends, transitions
+
+
+POLICIES = {
+    "linear": (lambda: fc.LogLinear(), ()),
+    "network": (lambda: fc.NeuralSoftmax(hidden=(4, 3), activation="relu"), (4, 3)),
+}
+
+
+@pytest.fixture(scope="module")
+def cart() -> fc.Simulator:
+    return fc.simulators.linear_quadratic(levels=3, gamma=0.8)
+
+
+@pytest.mark.parametrize("which", ["queue", "cart"])  # features of states, and of choices
+@pytest.mark.parametrize("kind", POLICIES)
+def test_batches_and_scores_replay(which: str, kind: str, request: pytest.FixtureRequest) -> None:
+    simulator: fc.Simulator = request.getfixturevalue(which)
+    policy, hidden = POLICIES[kind][0](), POLICIES[kind][1]
+    n, A = 25, simulator.n_actions
+    d = policy.bind(simulator).n_parameters
+    theta = 0.4 * np.random.default_rng(1).standard_normal(d)
+    run = make_run(simulator, policy, fc.PDANPG(inner=n, pilot=1), theta)
+    run.state.dual[0] = 0.7
+    work = run.work()
+    rng = run.state.rng[0, :, 0].copy()
+    run.advance(0, 1, work)
+
+    def logits(parameters: Any, state: Any) -> Any:
+        rows = np.atleast_2d(simulator.features(state))
+        if not hidden:
+            return rows @ parameters if simulator.by_choice else parameters.reshape(A, -1) @ rows[0]
+        net = naive.Network([], simulator.by_choice, hidden, 1 if simulator.by_choice else A, True)
+        return np.concatenate([naive.forward(net, parameters, x) for x in rows])
+
+    def probabilities(state: Any) -> Any:
+        z = logits(theta, state)
+        return np.exp(z - z.max())
+
+    first, ends, made = plain_rollouts(simulator, probabilities, rng, [(None, None)] * (n + 1))
+    jobs: list[Any] = []
+    for state, action in ends[:n]:
+        jobs += [(state, action), (state, None)]
+    second, _, more = plain_rollouts(simulator, probabilities, rng, jobs)
+    assert run.state.rng[0, :, 0].tolist() == rng.tolist()
+    assert run.state.samples[0] == made + more
+    assert (run.state.rng[0, :, 1:] == streams(6, 1)[0][:, 1:]).all()
+    assert run.actions[0].visited[:n].tolist() == [state.tolist() for state, _ in ends[:n]]
+    assert (work.pair[:n] % A).tolist() == [action for _, action in ends[:n]]
+    world = simulator.world(policy.bind(simulator))
+    signal = np.add(first[:, 0] * world.factor[0], 0)  # rewards have no offset
+    np.testing.assert_allclose(work.occupancy_total[: n + 1, 0], signal, rtol=1e-12, atol=1e-12)
+    reward = (second[::2, 0] - second[1::2, 0]) * world.factor[0]
+    np.testing.assert_allclose(work.advantage[:, 0], reward, rtol=1e-12, atol=1e-12)
+    for h, (state, action) in enumerate(ends[:n]):
+        score = []
+        for j in range(d):  # by complex steps
+            moved = theta.astype(complex)
+            moved[j] += 1e-30j
+            z = logits(moved, state)
+            log_pi = z[action] - np.log(np.exp(z - z.real.max()).sum())
+            score.append(log_pi.imag / 1e-30)
+        np.testing.assert_allclose(work.scores.dense[h], score, rtol=1e-10, atol=1e-12)
+
+
+def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
+    """A rollout of T + 1 pairs sums r / scale, and ((1-gamma) limit - cost) / scale."""
+    bound = fc.LogLinear().bind(queue)
+    actions = queue.live_actions(bound.data, np.zeros(bound.n_parameters), 50)
+    rng = np.zeros((4, LANES), np.uint64)
+    rng[:, 0] = queue.stream(4)
+    total, choice = np.zeros((50, 2)), np.zeros(50, np.int64)
+    plain = rng[:, 0].copy()
+    simulate.simulate(
+        queue.world(bound), actions, rng, np.full(50, -1), np.zeros(50, np.uint32), total, choice
+    )
+    raw, _, _ = plain_rollouts(queue, lambda state: np.ones(4), plain, [(None, None)] * 50)
+    lengths = (total[:, 1] * queue.constraint_scale + raw[:, 1]) / (0.2 * queue.limits)
+    np.testing.assert_allclose(total[:, 0] * queue.reward_scale, raw[:, 0], atol=1e-12)
+    np.testing.assert_allclose(lengths, np.round(lengths), atol=1e-9)
+    assert lengths.min() >= 1 - 1e-9
+
+
+# Runs.
+
+READY = [
+    fc.simulators.delivery_fleet,
+    pytest.param(fc.simulators.marketing, marks=pytest.mark.slow),
+    pytest.param(fc.simulators.tandem_queue, marks=pytest.mark.slow),
+    pytest.param(fc.simulators.inventory, marks=pytest.mark.slow),
+    pytest.param(fc.simulators.linear_quadratic, marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", READY)
+def test_ready_simulators_learn(make: Any) -> None:
+    """More reward than the uniform policy at the same constraint, or the limit met where that policy misses it."""
+    simulator = make()
+    result = fc.solve(simulator, fc.PDANPG(outer=400, inner=60), replicates=2, threads=2)
+    assert result.finished
+    assert np.isnan(result.gap).all()
+    late, first = result.last_quarter, simulator.evaluate(fc.LogLinear(), rollouts=4000)
+    assert late.source == "estimate"
+    scale = simulator.constraint_scale / (1 - simulator.gamma)
+    slack = simulator.slack(np.append(first.reward, first.constraints)) / scale
+    assert (late.violation <= np.maximum(-0.5 * slack, 0.02) * scale).all()
+    assert (late.reward > first.reward).all() or slack.min() < 0
+    assert simulator.name in result.summary()
+
+
+@pytest.mark.parametrize(
+    "algorithm", [fc.NPGPD(outer=5, inner=6, pilot=2), fc.CNPGPDA(outer=5, inner=6, pilot=2)]
+)
+def test_other_sampling_algorithms_run(algorithm: Any, queue: fc.Simulator) -> None:
+    result = fc.solve(queue, algorithm)
+    assert result.finished
+    assert np.abs(result.theta).max() > 0
+
+
+def test_algorithms_that_need_a_table_say_so(queue: fc.Simulator) -> None:
+    for algorithm in (fc.CRPO(), fc.CRPOSoftmax(), fc.NPGPDSoftmax(), fc.PMDPD()):
+        with pytest.raises(fc.SettingError, match="needs a model with a table"):
+            fc.solve(queue, algorithm)
+
+
+def bits(result: fc.Result) -> Any:
+    return [array.tolist() for array in result.run.state], result.trace.sums.tolist()
+
+
+def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, tmp_path: Path) -> None:
+    settings = fc.PDANPG(outer=30, inner=8, pilot=4)
+    policy = fc.NeuralSoftmax(hidden=(5,))
+    whole = fc.solve(queue, settings, policy=policy, replicates=3, threads=1)
+    path = tmp_path / "run.npz"
+
+    def interrupt(progress: Any) -> None:
+        if progress.outer >= 12:
+            raise KeyboardInterrupt
+
+    cut = fc.solve(
+        queue, settings, policy=policy, replicates=3, threads=2, piece=5, progress=interrupt, checkpoint=path
+    )
+    assert not cut.finished
+    again = fc.resume(fc.load_run(path, queue, policy))
+    assert bits(again) == bits(whole)
+    assert fc.simulators.tandem_queue(gamma=0.8).fingerprint() == queue.fingerprint()
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, fc.simulators.tandem_queue(gamma=0.8, fast=0.7), policy)
+
+
+def test_what_a_simulator_cannot_answer_says_so(queue: fc.Simulator) -> None:
+    result = fc.solve(queue, fc.PDANPG(outer=2, inner=2, pilot=0))
+    with pytest.raises(fc.SettingError, match="no table"):
+        result.policy("last")
+    with pytest.raises(fc.SettingError, match="a simulator has none"):
+        fc.solve(queue, optimum=True)
+    for policy in (fc.TabularSoftmax(), fc.LogLinear(np.eye(4)), fc.NeuralSoftmax(np.eye(4))):
+        with pytest.raises(fc.ModelError, match="a simulator has"):
+            fc.solve(queue, policy=policy)
+    for policy in (fc.LogLinear(), fc.NeuralSoftmax()):
+        with pytest.raises(fc.ModelError, match="only a simulator's"):
+            fc.solve(fc.envs.river_swim(), policy=policy)
+
+
+def test_single_steps_check_their_arguments(queue: fc.Simulator) -> None:
+    rng = queue.stream()
+    for action in (-1, 4, 1.0):
+        with pytest.raises(fc.SettingError, match="an integer from 0 to 3"):
+            queue.step([0, 0], action, rng)  # type: ignore[arg-type]
+    for state in ([0.0], [0.0, np.nan]):
+        with pytest.raises(fc.SettingError, match="2 finite numbers"):
+            queue.step(state, 0, rng)
+    with pytest.raises(fc.SettingError, match="stream"):
+        queue.step([0, 0], 0, np.zeros(3))  # type: ignore[arg-type]
+    with pytest.raises(fc.SettingError, match=r"theta has shape \(3,\)"):
+        queue.evaluate(fc.LogLinear(), np.zeros(3))
+    for wrong in ({"rollouts": 1}, {"confidence": 1.0}, {"seed": -1}, {"threads": 0}):
+        with pytest.raises(fc.SettingError, match=next(iter(wrong))):
+            queue.evaluate(fc.LogLinear(), **wrong)  # type: ignore[arg-type]
+
+
+# Faults.
+
+
+@njit
+def good_step(state: Any, action: int, rng: Any, costs: Any) -> float:
+    state[0] = draws.uniform(rng)
+    costs[0] = action
+    return state[0]
+
+
+@njit
+def good_reset(state: Any, rng: Any) -> None:
+    state[0] = 0.5
+
+
+def with_step(body: str, n: int = 1) -> Any:
+    """An njit function of this body."""
+    space: dict[str, Any] = {"draws": draws, "math": math, "np": np}
+    exec(f"def step(state, action, rng, costs):\n    {body}", space)
+    return njit(space["step"])
+
+
+def make(step: Any = good_step, reset: Any = good_reset, **arguments: Any) -> fc.Simulator:
+    given = {"n_state": 1, "n_actions": 3, "gamma": 0.8, "limits": [1.0], "trial": 60} | arguments
+    return fc.Simulator(step, reset, **given)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda state, action, rng, costs: 0.0, r"@numba.njit above its def.*\(state, action, rng, costs\)"),
+        (3.5, "is no function"),
+        (0, "null pointer"),
+        (with_step("return np.nan"), "step gave reward nan in state"),
+        (with_step("state[0] = np.inf; return 0.0"), "step gave next state"),
+        (with_step("costs[0] = np.nan; return 0.0"), "step gave cost"),
+        (
+            with_step("if action >= 0: raise ValueError('no such thing')\n    return 0.0"),
+            "raised ValueError: no such thing",
+        ),
+        (with_step("state[1] = 0.0; return 0.0"), "goes beyond its arrays.*state has 1 numbers"),
+        (with_step("costs[action] = 0.0; return 0.0"), "goes beyond its arrays"),
+        (with_step("return state"), "step gave reward .*one finite number"),
+        (with_step("return undefined"), "does not compile.*numba says"),
+    ],
+    ids=range(11),
+)
+def test_faults_of_a_step_are_named(step: Any, message: str) -> None:
+    with pytest.raises(fc.ModelError, match=message):
+        make(step)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_state": 0}, "n_state = 0"),
+        ({"n_actions": 2.0}, "n_actions = 2.0"),
+        ({"gamma": 1.0}, "gamma"),
+        ({"limits": [np.nan]}, "limits"),
+        ({"sense": "="}, "sense"),
+        ({"n_features": 2}, "n_features"),
+        ({"state_features": good_reset}, "n_features"),
+        ({"state_features": good_reset, "choice_features": good_reset, "n_features": 1}, "leave one out"),
+        ({"reward_range": (1, 0)}, "reward_range"),
+        ({"cost_ranges": (0, np.inf)}, "cost_ranges"),
+        ({"trial": 0}, "trial"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(fc.ModelError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "state[0] += 1.0; return np.nan if state[0] > 400.0 and action == 2 else 0.0",
+            r"reward or a cost.*\(state \[[0-9]+.5\], action 2",
+        ),
+        ("state[0] = np.nan if state[0] > 400.0 else state[0] + 1.0; return 0.0", "not finite"),
+        (
+            "state[0] += 1.0\n    if state[0] > 400.0: raise ValueError('late')\n    return 0.0",
+            r"raised an exception \(state \[399.5\]",
+        ),
+    ],
+    ids=["reward", "state", "raise"],
+)
+def test_a_fault_during_a_run_stops_it_and_says_where(body: str, message: str) -> None:
+    """The trial run never gets that far: with gamma 0.99 a rollout in two hundred does."""
+    simulator = make(with_step(body), limits=None, gamma=0.99, trial=200)
+    with pytest.warns(RuntimeWarning, match=message):
+        result = fc.solve(simulator, fc.PDANPG(outer=200, inner=50, pilot=0), replicates=2)
+    assert (result.failed >= 0).all()
+    assert np.isfinite(result.theta).all()
+    with pytest.raises(fc.ModelError, match=message):
+        simulator.evaluate(fc.LogLinear(), rollouts=10_000)
+
+
+# Simulators in C.
+
+SOURCE = """
+#include "fastcmdp_simulator.h"
+/* Declared with the types of the header, so that the compiler checks them. */
+fastcmdp_step queue_step, beyond;
+fastcmdp_reset queue_reset;
+fastcmdp_state_features queue_features;
+double queue_step(double *state, int64_t action, uint64_t *rng, double *costs) {
+    double reward = -(state[0] + state[1]);
+    int64_t first = action % 2, second = action / 2;
+    costs[0] = first + second;
+    int done_first = fastcmdp_uniform(rng) < (first ? 0.8 : 0.3) && state[0] > 0;
+    int done_second = fastcmdp_uniform(rng) < (second ? 0.8 : 0.3) && state[1] > 0;
+    int arrived = fastcmdp_uniform(rng) < 0.4;
+    state[0] += arrived - done_first;
+    state[1] += done_first - done_second;
+    return reward;
+}
+double beyond(double *state, int64_t action, uint64_t *rng, double *costs) {
+    state[2] = costs[1] = action;
+    return queue_step(state, action, rng, costs);
+}
+void queue_reset(double *state, uint64_t *rng) { state[0] = state[1] = 0; }
+void queue_features(const double *state, double *out) {
+    out[0] = 1.0;
+    for (int i = 0; i < 2; i++) {
+        out[1 + 2 * i] = state[i] / (1.0 + state[i]);
+        out[2 + 2 * i] = state[i] / (8.0 + state[i]);
+    }
+}
+void drawn(uint64_t *rng, double *out) {
+    double weight[3] = {1.0, 0.0, 3.0};
+    out[0] = fastcmdp_uniform(rng);
+    out[1] = fastcmdp_exponential(rng);
+    out[2] = fastcmdp_geometric(rng, 0.9);
+    out[3] = fastcmdp_categorical(rng, weight, 3);
+    out[4] = fastcmdp_normal(rng);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "queue.c").write_text(SOURCE)
+    include = str(Path(fc.__file__).parent / "include")
+    command = [
+        "cc",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-I",
+        include,
+        "queue.c",
+        "-o",
+        "queue.so",
+        "-lm",
+    ]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return ctypes.CDLL(str(folder / "queue.so"))
+
+
+def in_c(library: ctypes.CDLL, step: Any, limits: Any) -> fc.Simulator:
+    return fc.Simulator(
+        step, library.queue_reset, n_state=2, n_actions=4, gamma=0.8, limits=limits, names=["-customers", "power"],
+        state_features=ctypes.cast(library.queue_features, ctypes.c_void_p).value, n_features=5,
+        reward_range=(-20.0, 0.0), cost_ranges=(0.0, 2.0),
+    )  # fmt: skip
+
+
+def test_a_simulator_in_c_gives_the_bits_of_its_twin(library: ctypes.CDLL, queue: fc.Simulator) -> None:
+    settings = fc.PDANPG(outer=20, inner=10, pilot=2)
+    made = in_c(library, library.queue_step, queue.limits)
+    assert made.fingerprint() == queue.fingerprint()
+    assert bits(fc.solve(made, settings, replicates=2)) == bits(fc.solve(queue, settings, replicates=2))
+
+
+def test_writing_beyond_arrays_in_c_is_noticed(library: ctypes.CDLL) -> None:
+    with pytest.raises(fc.ModelError, match="step writes beyond the 1 numbers of its cost array"):
+        in_c(library, library.beyond, [2.5])
+
+
+def test_draws_of_the_header(library: ctypes.CDLL, queue: fc.Simulator) -> None:
+    rng, twin, out = queue.stream(3), queue.stream(3), np.zeros(5)
+    normal = []
+    for _ in range(2000):
+        library.drawn(ctypes.c_void_p(rng.ctypes.data), ctypes.c_void_p(out.ctypes.data))
+        assert out[0] == draws.uniform(twin)
+        assert out[1] == pytest.approx(draws.exponential(twin), rel=1e-14)
+        assert out[2] == draws.geometric(twin, 0.9)
+        assert out[3] == draws.categorical(twin, np.array([1.0, 0.0, 3.0]))
+        draws.word(twin)
+        draws.word(twin)
+        normal.append(out[4])
+    assert rng.tolist() == twin.tolist()
+    x = np.array(normal)
+    assert p_value(mean_test(np.column_stack([x, x**2]), np.array([0.0, 1.0]))) > HOLDS
+    assert p_value(mean_test(np.column_stack([x, x**2]), np.array([0.0, 1.5]))) < FAILS
+
+
+# Gymnasium environments.
+
+gymnasium = pytest.importorskip("gymnasium")
+spaces = gymnasium.spaces
+
+
+class Walk(gymnasium.Env):  # type: ignore[misc]
+    """0, 1, 2, 3: to the right with probability 0.7 (action 6), else 0.3 (action 5); 3 ends it. Reward: the state."""
+
+    observation_space = spaces.Discrete(4)
+    action_space = spaces.Discrete(2, start=5)
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.at = 0
+        return self.at, {}
+
+    def step(self, action: int) -> Any:
+        earned, right = float(self.at), self.np_random.random() < (0.7 if action == 6 else 0.3)
+        self.at = self.at + 1 if right else max(self.at - 1, 0)
+        if self.fault == "raise":
+            raise RuntimeError("out of order")
+        info = {} if self.fault == "no cost" else {"cost": float(action == 6)}
+        return self.at, earned, self.at == 3, False, info
+
+
+def walk_table() -> fc.CMDP:
+    p = np.zeros((4, 2, 4))
+    for s in range(3):
+        for a, right in enumerate((0.3, 0.7)):
+            p[s, a, s + 1] += right
+            p[s, a, max(s - 1, 0)] += 1 - right
+    p[3, :, 3] = 1.0
+    reward = np.array([0.0, 1.0, 2.0, 0.0])
+    return fc.CMDP.from_arrays(p, reward, np.array([[0, 1.0]] * 3 + [[0, 0]]), 0.8, start=0, limits=[1.5])
+
+
+def test_a_gymnasium_environment_agrees_with_its_table() -> None:
+    """J, occupancy and advantages under the uniform policy; as above, p > 5e-5 and controls that must fail."""
+    table, n = walk_table(), 3000
+    simulator = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5])
+    assert (simulator.n_actions, simulator.n_features) == (2, 5)
+    run = make_run(simulator, fc.LogLinear(), fc.PDANPG(inner=n, pilot=1, dual_estimate="inner"))
+    work = run.work()
+    run.advance(0, 1, work)
+    pi = np.full(8, 0.5)
+    law = exact.occupancy(table, pi)
+    visited = run.actions[0].visited[:n, 2:].argmax(axis=1) * 2 + work.pair[:n] % 2
+    counts = np.bincount(visited, minlength=8)
+    assert p_value(law_test(counts, law)) > HOLDS
+    value = exact.evaluate(table, pi)
+    expected = np.append(value.reward, value.constraints)
+    estimates = simulator.to_user_values(work.occupancy_total[:n])
+    assert p_value(mean_test(estimates, expected)) > HOLDS
+    assert p_value(mean_test(estimates, expected * 1.3)) < FAILS
+    scales = [np.append(x.reward_scale, x.constraint_scale) for x in (table, simulator)]
+    advantages = exact.advantages(table, pi) * scales[0] / scales[1]
+    groups = [work.advantage[visited == q] for q in range(6)]
+    assert p_value(*(mean_test(g, advantages[q]) for q, g in enumerate(groups))) > HOLDS
+    swapped = advantages[[1, 0, 3, 2, 5, 4]]
+    assert p_value(*(mean_test(g, swapped[q]) for q, g in enumerate(groups))) < FAILS
+
+
+def test_gymnasium_runs_have_the_same_bits_on_any_number_of_threads() -> None:
+    simulator = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
+    settings = fc.PDANPG(outer=4, inner=5, pilot=1)
+    one, two = (fc.solve(simulator, settings, replicates=3, threads=threads) for threads in (1, 2))
+    assert bits(one) == bits(two)
+
+
+class Odd(Walk):
+    def __init__(self, observation_space: Any = None, action_space: Any = None, fault: str = "") -> None:
+        super().__init__(fault)
+        if observation_space is not None:
+            self.observation_space = observation_space
+        if action_space is not None:
+            self.action_space = action_space
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        if self.fault == "no copy":
+            raise TypeError("cannot pickle a window")
+        return type(self)(self.observation_space, self.action_space, self.fault)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (lambda: Odd(action_space=spaces.Box(-1, 1)), r"action space is Box.*only Discrete"),
+        (lambda: Odd(spaces.Tuple([spaces.Discrete(4), spaces.Text(3)])), "a part Text.*are supported"),
+        (lambda: Odd(fault="no copy"), "cannot be copied.*cannot pickle a window"),
+        (lambda: Walk("raise"), "RuntimeError: out of order"),
+        (lambda: Walk("no cost"), 'info has no "cost"'),
+        (7, "give an ID, or a function"),
+    ],
+    ids=range(6),
+)
+def test_faults_of_gymnasium_environments_are_named(env: Any, message: str) -> None:
+    with pytest.raises(fc.ModelError, match=message):
+        fc.GymSimulator(env, gamma=0.8, limits=[1.5], trial=20)
+
+
+# What the documentation and the example say.
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_documented_python_runs(number: int) -> None:
+    page = ROOT / "docs" / "simulators.md"
+    if not page.exists():
+        pytest.skip("docs are not installed")
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    space: dict[str, Any] = {}
+    exec(compile(blocks[number], str(page), "exec"), space)
+    assert space["result"].finished
+
+
+def test_documented_c_compiles(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "simulators.md"
+    if not page.exists() or shutil.which("cc") is None:
+        pytest.skip("docs are not installed, or there is no C compiler")
+    (code,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "queue.c").write_text(code)
+    include = str(Path(fc.__file__).parent / "include")
+    command = [
+        "cc",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-I",
+        include,
+        "queue.c",
+        "-o",
+        "q.so",
+        "-lm",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "examples" / "own_simulator.py"
+    if not path.exists():
+        pytest.skip("examples are not installed")
+    runpy.run_path(str(path), run_name="__main__")
+    assert "never a second doctor" in capsys.readouterr().out
