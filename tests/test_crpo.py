@@ -10,11 +10,13 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import config
 from scipy import stats
 
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
+from fastcmdp.kernels import crpo as crpo_kernels
 from fastcmdp.kernels import policies, td
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem, streams
@@ -362,6 +364,23 @@ def test_a_policy_class_without_critic_is_refused() -> None:
     bound = dataclasses.replace(fc.TabularSoftmax().bind(cmdp), critic_bound=None)
     with pytest.raises(fc.SettingError, match="ReluSoftmax"):
         fc.CRPO().run(Problem(cmdp, build_tables(cmdp), bound, None), 0, 1)
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="about compiled code")
+def test_kernels_compile_once_a_kind() -> None:
+    """Other models and other spellings of settings compile nothing more."""
+    spelled = fc.CRPOSoftmax(
+        outer=np.int32(2), inner=np.int8(20), alpha=np.float32(0.1), tol=[0, 0, 0], sigma=1,
+        rate=np.float16(0.5), delay=3,
+    )  # fmt: skip
+    count = None
+    for settings, name in [(fc.CRPOSoftmax(outer=2, inner=20), name) for name in SMALL] + [
+        (spelled, "three constraints")
+    ]:
+        run = make_run(MODELS[name], fc.TabularSoftmax(), settings)
+        run.advance(0, 2, run.work())
+        count = count or len(crpo_kernels.advance.signatures)
+        assert len(crpo_kernels.advance.signatures) == count, name
 
 
 def test_overflow_stops_a_replicate() -> None:
