@@ -38,6 +38,7 @@ class Steps(NamedTuple):
     adaptive_step: bool
     adaptive_tol: bool
     origin: np.ndarray  # float64[d]: w_0 of the critics
+    carry_over: bool  # critics start from the last outer step's, else from w_0
     start_state: np.ndarray  # int64[n]: support of rho
     start_prob: np.ndarray  # float64[n]
     start_sum: np.ndarray  # float64[n]: cumulative
@@ -143,6 +144,9 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
+        if not steps.carry_over:
+            for k in range(1 + m):
+                critic[k * d : (k + 1) * d] = steps.origin
         n_pairs = run_td(
             tables, actions, rng, state.chain[r], steps.rule, policy, steps.gamma, steps.n_inner, d,
             steps.origin, critic, work.mean, work.total, work.pair,

@@ -961,6 +961,8 @@ def crpo_advance(
     for _ in range(n_steps):
         z = [net.value(state.theta, q) for q in range(len(model.signals))]
         prob = refresh_all(model, identity(len(z)), z)
+        if not steps.carry_over:
+            state.critic = [list(origin) for _ in state.critic]
         learned = run_td(
             model, prob, state.rng, state.chain, steps.rule, net, state.critic, origin, steps.n_inner
         )
@@ -995,3 +997,112 @@ def crpo_advance(
         state.signals.append(f)
         state.theta = [t + h * w for t, w in zip(state.theta, state.critic[f], strict=True)]
         state.outer += 1
+
+
+# PD-NAC: every entry of theta at every step, as the recursion says.
+
+
+class ActorCritic:
+    """A replicate of PD-NAC; the stream of lane 0 serves."""
+
+    def __init__(self, model: Model, m: int, stream: np.random.SFC64) -> None:
+        n = len(model.signals)
+        self.theta = [0.0] * n
+        self.drawn = [0.0] * n  # the logits that the entries of a state were made from
+        self.critic = [[0.0] * (1 + m) for _ in range(n)]
+        self.dual = [0.0] * m
+        self.sums = [0.0] * (1 + 2 * m)
+        self.stream = stream
+        self.pair: int | None = None
+        self.left = 0
+
+
+def softmax(logits: list[float]) -> list[float]:
+    weights = [math.exp(z - max(logits)) for z in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def behave(model: Model, state: ActorCritic, s: int, word: int, explore: float) -> int:
+    """An action of epsilon / A + (1 - epsilon) pi: proposed by an older pi, accepted by the change since."""
+
+    def half(word: int, high: bool) -> int:
+        return word if model.exact else divmod(word, 2**32)[0 if high else 1]
+
+    def fraction(bits: int) -> float:
+        return to_unit(bits) if model.exact else bits / 2**32
+
+    def low(word: int) -> int:
+        return next_word(state.stream) if model.exact else half(word, False)
+
+    def entries(logits: list[float]) -> Row:
+        return fill_alias_row(softmax(logits), list(mine), row_length(len(mine)), model.exact)
+
+    mine = choices(model, s)
+    second = next_word(state.stream)
+    action = low(word)
+    accept = fraction(low(second))
+    if fraction(half(second, True)) < explore:
+        return mine[min(int(fraction(action) * len(mine)), len(mine) - 1)]
+    q: int = draw_label(entries([state.drawn[b] for b in mine]), action, model.exact)
+    change = [state.theta[b] - state.drawn[b] for b in mine]
+    if accept < math.exp(state.theta[q] - state.drawn[q] - max(change)):
+        return q
+    for b in mine:
+        state.drawn[b] = state.theta[b]
+    anew: int = draw_label(
+        entries([state.drawn[b] for b in mine]), half(next_word(state.stream), True), model.exact
+    )
+    return anew
+
+
+def pd_nac(model: Model, steps: Any, state: ActorCritic, n_steps: int) -> None:
+    """Steps of PD-NAC: transition, actor, dual, critics, all from the numbers of step k."""
+    m = len(state.dual)
+    start, branch_rows = build_start(model), build_branches(model)
+
+    def begin() -> tuple[int, int]:
+        """Time to the next look, and a start state with the word that an action may use."""
+        state.left = geometric_horizon(next_word(state.stream), model.gamma)
+        word = next_word(state.stream)
+        return draw_label(start, word if model.exact else word >> 32, model.exact), word
+
+    def plug_in(s: int) -> list[float]:
+        pi = softmax([state.theta[q] for q in choices(model, s)])
+        pairs = list(zip(pi, choices(model, s), strict=True))
+        return [sum(p * state.critic[q][k] for p, q in pairs) for k in range(1 + m)]
+
+    if state.pair is None:
+        s, word = begin()
+        state.pair = behave(model, state, s, word, steps.explore)
+    for _ in range(n_steps):
+        here = state.pair
+        word = next_word(state.stream)
+        there = draw_label(branch_rows[here], word if model.exact else word >> 32, model.exact)
+        then = following = behave(model, state, there, word, steps.explore)
+        look = state.left == 0
+        state.left -= 1
+        value = [0.0] * (1 + m)
+        if steps.every:
+            for s, p in enumerate(model.start):
+                value = [x + p * y for x, y in zip(value, plug_in(s), strict=True)]
+        if look:
+            s, word = begin()
+            if not steps.every:
+                value = [y / (1 - model.gamma) for y in plug_in(s)]
+            if steps.restart:
+                following = behave(model, state, s, word, steps.explore)
+        error = [
+            f + model.gamma * later - now
+            for f, later, now in zip(model.signals[here], state.critic[then], state.critic[here], strict=True)
+        ]
+        for q, critic in enumerate(state.critic):
+            weights = [1.0, *state.dual]
+            state.theta[q] += steps.alpha * sum(w * c for w, c in zip(weights, critic, strict=True))
+        state.sums = [x + y for x, y in zip(state.sums, value + state.dual, strict=True)]
+        if look or steps.every:
+            for i in range(m):
+                moved = state.dual[i] - steps.eta[i] * value[1 + i]
+                state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        for k in range(1 + m):
+            state.critic[here][k] += steps.beta * error[k]
+        state.pair = following

@@ -10,11 +10,13 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import config
 from scipy import stats
 
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
+from fastcmdp.kernels import crpo as crpo_kernels
 from fastcmdp.kernels import policies, td
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem, streams
@@ -77,7 +79,12 @@ def compare(cmdp: fc.CMDP, kind: str, settings: Any, draws: str = "fast") -> nai
 def test_softmax_equals_its_twin(name: str, draws: str) -> None:
     state = compare(MODELS[name], "tabular", fc.CRPOSoftmax(outer=8, inner=150), draws)
     assert len(state.signals) == 8
-    compare(MODELS[name], "tabular", fc.CRPOSoftmax(outer=5, inner=1, alpha=0.1, tol=0.0, sigma=0.7), draws)
+    compare(
+        MODELS[name],
+        "tabular",
+        fc.CRPOSoftmax(outer=5, inner=20, alpha=0.1, tol=0.0, sigma=0.7, carry_over=False),
+        draws,
+    )
     if name == "three constraints":
         # All but unattainable limits: steps go to one of several violated constraints.
         state = compare(MODELS[name], "tabular", fc.CRPOSoftmax(outer=8, inner=40, c_tol=1e-3))
@@ -320,7 +327,14 @@ def test_the_bound_for_exact_q(seed: int) -> None:
 
 def test_settings_out_of_range() -> None:
     for made in (fc.CRPO, fc.CRPOSoftmax):
-        for name, value in [("tol", -0.1), ("tol", "low"), ("alpha", 0.0), ("inner", 0), ("c_tol", math.nan)]:
+        for name, value in [
+            ("tol", -0.1),
+            ("tol", "low"),
+            ("alpha", 0.0),
+            ("inner", 0),
+            ("c_tol", math.nan),
+            ("carry_over", 1),
+        ]:
             with pytest.raises(fc.SettingError, match=name):
                 made(**{name: value})
     for name in ("sigma", "rate"):
@@ -350,6 +364,23 @@ def test_a_policy_class_without_critic_is_refused() -> None:
     bound = dataclasses.replace(fc.TabularSoftmax().bind(cmdp), critic_bound=None)
     with pytest.raises(fc.SettingError, match="ReluSoftmax"):
         fc.CRPO().run(Problem(cmdp, build_tables(cmdp), bound, None), 0, 1)
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="about compiled code")
+def test_kernels_compile_once_a_kind() -> None:
+    """Other models and other spellings of settings compile nothing more."""
+    spelled = fc.CRPOSoftmax(
+        outer=np.int32(2), inner=np.int8(20), alpha=np.float32(0.1), tol=[0, 0, 0], sigma=1,
+        rate=np.float16(0.5), delay=3,
+    )  # fmt: skip
+    count = None
+    for settings, name in [(fc.CRPOSoftmax(outer=2, inner=20), name) for name in SMALL] + [
+        (spelled, "three constraints")
+    ]:
+        run = make_run(MODELS[name], fc.TabularSoftmax(), settings)
+        run.advance(0, 2, run.work())
+        count = count or len(crpo_kernels.advance.signatures)
+        assert len(crpo_kernels.advance.signatures) == count, name
 
 
 def test_overflow_stops_a_replicate() -> None:
@@ -407,6 +438,20 @@ def test_relu_scores_and_their_bound() -> None:
         assert n_slots <= len(scores.coordinate)
         assert (got**2).sum(axis=1).max() <= bound.score_bound
         assert np.diff(scores.first).max() <= bound.support
+
+
+def test_relu_score_bound_is_reached() -> None:
+    """All units active for both choices, whose features are orthogonal, and all probability on the other one."""
+    cmdp = fc.CMDP([0, 2], [0, 1, 2], [0, 0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0], gamma=0.5, limits=1.5)
+    policy = fc.ReluSoftmax(np.eye(2), width=4)
+    bound = policy.bind(cmdp)
+    run = make_run(cmdp, policy, fc.CRPO(outer=1, inner=10))
+    run.state.theta[0] = [1, 1, 1, 1, 50, 50, 1, 1]  # W_r = (1, 50) where b_r = 1, else (1, 1)
+    run.refresh()
+    scores = run.scores(1)
+    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), scores)
+    assert (scores.value**2).sum() == pytest.approx(2.0, rel=1e-6)
+    assert bound.score_bound == 2.0
 
 
 def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:

@@ -74,6 +74,8 @@ class CRPO(Algorithm):
     radius : float or None
         Critics stay within this distance of W_0, kernel units. None: 2 sqrt(C / B) / (1-gamma), C the number of
         choices, which no one-hot critic reaches.
+    carry_over : bool
+        Whether critics start from those of the last outer step; else from W_0, each time.
 
     Raises
     ------
@@ -97,6 +99,7 @@ class CRPO(Algorithm):
     rate: float | None = None
     c_step: float = 1.0
     radius: float | None = None
+    carry_over: bool = True
 
     name: ClassVar[str] = "crpo"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
@@ -109,6 +112,7 @@ class CRPO(Algorithm):
     def __post_init__(self) -> None:
         self.check({"outer": 1, "inner": 1}, ("c_alpha", "c_tol", "c_step"), ("alpha", "rate", "radius"))
         check_tolerance(self.tol)
+        check_carry_over(self.carry_over)
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Transitions of one outer step: K_in."""
@@ -169,6 +173,11 @@ def check_tolerance(tol: Any) -> None:
     require(holds, "tol", tol, "a number of at least 0, or one a constraint,")
 
 
+def check_carry_over(value: Any) -> None:
+    """Raise a SettingError unless value is True or False."""
+    require(isinstance(value, bool), "carry_over", value, "True or False")
+
+
 def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float) -> dict[str, int]:
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
@@ -201,6 +210,7 @@ class CRPORun(Run):
             tol=tol,
             adaptive_step=settings.alpha is None,
             adaptive_tol=settings.tol is None,
+            carry_over=settings.carry_over,
             origin=np.zeros(policy.n_parameters) if policy.initial is None else policy.initial,
             start_state=support.astype(np.int64),
             start_prob=np.array(cmdp.start[support], np.float64),

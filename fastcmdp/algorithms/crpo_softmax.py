@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from fastcmdp.algorithms.base import Algorithm, require
-from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
+from fastcmdp.algorithms.crpo import CRPORun, check_carry_over, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.td import Decaying
 from fastcmdp.problem import Problem
@@ -56,6 +56,8 @@ class CRPOSoftmax(Algorithm):
         None: 4 c_step C, C the number of choices.
     c_step : float
         Factor on the default of ``delay``.
+    carry_over : bool
+        Whether critics start from those of the last outer step; else from 0, each time.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class CRPOSoftmax(Algorithm):
     rate: float = 0.5
     delay: float | None = None
     c_step: float = 1.0
+    carry_over: bool = True
 
     name: ClassVar[str] = "crpo-softmax"
     tabular_only: ClassVar[bool] = True
@@ -98,6 +101,7 @@ class CRPOSoftmax(Algorithm):
             value = getattr(self, name)
             require(value <= 1.0, name, value, "a number above 0 and up to 1")
         check_tolerance(self.tol)
+        check_carry_over(self.carry_over)
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Transitions of one outer step: K_in."""

@@ -1,0 +1,339 @@
+"""The single loop of PD-NAC on an explicit model: one transition a step, at a cost that does not grow with S or A.
+
+The recursion moves every entry of theta at every step, by alpha (Q_r + lambda . Q_c). A row of critics changes
+only when its state is left, so until then a row of theta moves along a line: with N the steps made and L the sum
+of the multipliers over them, theta(s, .) is behind by alpha ((N - N_s) Q_r + (L - L_s) . Q_c), N_s and L_s their
+values when the row was last brought up to date. When a critic moves by D, its logit is corrected by
+-alpha ((N - N_s) D_r + (L - L_s) . D_c), for the next time will multiply the new critic by the whole stretch.
+
+Actions are drawn from alias entries of an earlier policy and accepted with probability exp(x - max x), x the change
+of a logit since then; once rejected, from entries made anew. The law is exactly pi_k: with p the earlier policy and w =
+exp(x - max x), p w + (1 - sum p w) pi_k = pi_k, as pi_k = p w / sum p w. A bound on max x - x that takes no loop over
+the row accepts nearly all, so rows are seldom brought up to date, and the chain does not wait for exponentials.
+
+Words come from lane 0. A pair is drawn from one word, high half the state and low half the action, and a second one,
+high half whether to explore and low half whether to accept. A rejection takes one more, high half the action. (Exact
+draws spend a word each: state, explore, action, accept.) A look at the start distribution takes one word for the time
+to the next, one for the state, and where the chain restarts there, the action as above. Looks follow the transition;
+the first pair is a restart.
+
+The loop hands no array to a function that branches: numba then counts references, which costs more than a step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.policies import refresh_states
+from fastcmdp.kernels.rollouts import branch_bits, geometric_horizon
+from fastcmdp.kernels.streams import to_unit
+from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label
+
+_U64 = np.uint64
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_LENGTH = np.uint64((1 << 24) - 1)
+
+
+class Steps(NamedTuple):
+    """Settings of the loop."""
+
+    n_outer: int  # K
+    alpha: float
+    eta: np.ndarray  # float64[m]
+    beta: float
+    explore: float  # epsilon
+    restart: bool  # the chain restarts with probability 1 - gamma a step
+    every: bool  # the dual step sums over the start distribution at every step, else at one start state now and then
+    dual_max: np.ndarray  # float64[m]
+
+
+class RunState(NamedTuple):
+    """A run of R replicates: all that is needed to go on, and nothing else. W = max(2, 1+m)."""
+
+    theta: np.ndarray  # float64[R, C]: each row as it was when last brought up to date; all after step K
+    dual: np.ndarray  # float64[R, m]
+    rng: np.ndarray  # uint64[R, 4, LANES]; lane 0 serves
+    outer: np.ndarray  # int64[R]
+    samples: np.ndarray  # int64[R]
+    failed: np.ndarray  # int64[R]: -1
+    drawn: np.ndarray  # float64[R, C]: the logits that alias entries were made from
+    critic: np.ndarray  # float64[R, C, W]: Q_r, Q_c1, ...; without a constraint a column of zeros
+    highest: np.ndarray  # float64[R, W]: no critic of the signal has been above
+    since: np.ndarray  # float64[R, S, W]: (N_s, L_s)
+    top: np.ndarray  # float64[R, S]: largest of theta - drawn in the row, when it was last brought up to date
+    choice: np.ndarray  # int64[R]: the pair at hand, -1 before the first
+    left: np.ndarray  # int64[R]: steps until the next look at the start distribution
+    sums: np.ndarray  # float64[R, 1+2m]: of the plug-in estimates of J, and of the multipliers, which is L
+
+
+class Work(NamedTuple):
+    """Work space of one thread, and what all threads read."""
+
+    row_state: np.ndarray  # int32[P]: state of the row that begins at an entry
+    start_state: np.ndarray  # int64[n]: support of the start distribution
+    start_prob: np.ndarray  # float64[n]
+    prob: np.ndarray  # float64[A]
+    one: np.ndarray  # int64[1]
+    space: RowSpace
+
+
+@inlined
+def _next(rng):
+    """The next word of lane 0, as streams.next_word."""
+    a, b, c, counter = rng[0, 0], rng[1, 0], rng[2, 0], rng[3, 0]
+    word = a + b + counter
+    rng[0, 0] = b ^ (b >> _U64(11))
+    rng[1, 0] = c + (c << _U64(3))
+    rng[2, 0] = ((c << _U64(24)) | (c >> _U64(40))) + word
+    rng[3, 0] = counter + _ONE
+    return word
+
+
+def low_bits(entry, rng, word):
+    """The low half of a word, or all of a new one for exact draws."""
+    raise NotImplementedError
+
+
+@overload(low_bits, jit_options=INLINE)
+def _low_bits(entry, rng, word):
+    if entry.dtype == types.uint32:
+        return lambda entry, rng, word: word & _LOW
+    return lambda entry, rng, word: _next(rng)
+
+
+def unit(entry, bits):
+    """Bits of a draw (32, or a word for exact draws) as a number in [0, 1)."""
+    raise NotImplementedError
+
+
+@overload(unit, jit_options=INLINE)
+def _unit(entry, bits):
+    if entry.dtype == types.uint32:
+        return lambda entry, bits: np.float64(bits) * 2.0**-32
+    return lambda entry, bits: to_unit(bits)
+
+
+@inlined
+def _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, wide):
+    """Bring row s of theta up to date, and the largest change of its logits since its entries were made."""
+    for k in range(wide):
+        ahead = alpha * (gone[k] - since[wide * s + k])
+        since[wide * s + k] = gone[k]
+        for q in range(first, last):
+            theta[q] += ahead * critic[wide * q + k]
+    top[s] = -np.inf
+    for q in range(first, last):
+        top[s] = max(top[s], theta[q] - drawn[q])
+
+
+@kernel
+def _renew(policy, tables, actions, theta, drawn, s, one, space):
+    """Make the alias entries of state s from its logits."""
+    one[0] = s
+    refresh_states(policy, theta, tables, actions, space, one, 1)
+    for q in range(tables.state_to_choice[s], tables.state_to_choice[s + 1]):
+        drawn[q] = theta[q]
+
+
+@kernel
+def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, s, q, accept, rng, work):
+    """Accept or reject choice q of state s by the exact change of its logit; once rejected, draw from new entries."""
+    first, last = _U64(tables.state_to_choice[s]), _U64(tables.state_to_choice[s + _ONE])
+    _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, _U64(gone.shape[0]))
+    if accept < math.exp(theta[q] - drawn[q] - top[s]):
+        return q
+    _renew(policy, tables, actions, theta, drawn, np.int64(s), work.one, work.space)
+    top[s] = 0.0
+    alias = actions.entry.reshape(-1)
+    return draw_action(alias, _U64(tables.state_row[s]), branch_bits(alias, _next(rng)))
+
+
+@inlined
+def _draw(
+    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore, s, code, rng, word
+):  # fmt: skip
+    """Choice drawn from explore / A + (1 - explore) pi_k(. | s), s the state with this row code, and a doubt.
+
+    The doubt is negative, or the number in [0, 1) with which to ``_settle`` whether the choice is accepted.
+    """
+    second = _next(rng)
+    bits = low_bits(alias, rng, word)
+    first = _U64(state_to_choice[s])
+    n = _U64(state_to_choice[s + _ONE]) - first
+    explores = unit(alias, branch_bits(alias, second)) < explore
+    q = draw_action(alias, code, bits)
+    accept = unit(alias, low_bits(alias, rng, second))
+    # max x - x(q) is at most this, for no critic has been above ``highest``.
+    wide = _U64(gone.shape[0])
+    i, j = wide * s, wide * q
+    ahead = (gone[0] - since[i]) * (highest[0] - critic[j])
+    ahead += (gone[1] - since[i + _ONE]) * (highest[1] - critic[j + _ONE])
+    for k in range(_TWO, wide):
+        ahead += (gone[k] - since[i + k]) * (highest[k] - critic[j + k])
+    behind = top[s] - (theta[q] - drawn[q]) + alpha * ahead
+    doubt = -1.0 if explores or accept < 1.0 - behind else accept
+    return (first + min(_U64(unit(alias, bits) * np.float64(n)), n - _ONE) if explores else q), doubt
+
+
+@inlined
+def _state_of(row_state, code):
+    """State whose row of action entries has this code."""
+    return _U64(row_state[(code ^ (code & (~code + _ONE))) >> _ONE])
+
+
+@kernel
+def advance(policy, tables, actions, steps, state, work, r, n_steps):
+    """Make n_steps steps of replicate r: transition, actor, dual, critics; all rows are up to date after step K."""
+    m = tables.n_signals - 1
+    # Flat arrays of their own names and unsigned indices, as in rollouts.
+    start_entry, entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
+    alias = actions.entry.reshape(-1)
+    choice_word, signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
+    state_to_choice, row_state = tables.state_to_choice, work.row_state
+    start_state, start_prob, prob = work.start_state, work.start_prob, work.prob
+    words = _U64(tables.choice_word.shape[1])
+    n_start = _U64(tables.start_entry.shape[0])
+    wide = _U64(state.critic.shape[2])
+    theta, drawn, critic = state.theta[r], state.drawn[r], state.critic[r].reshape(-1)
+    since, top, highest = state.since[r].reshape(-1), state.top[r], state.highest[r]
+    dual, sums, rng = state.dual[r], state.sums[r], state.rng[r]
+    dual_max, eta = steps.dual_max, steps.eta
+    alpha, beta, explore, restart, every = (
+        steps.alpha, steps.beta, steps.explore, steps.restart, steps.every,
+    )  # fmt: skip
+    log_gamma_inverse, horizon = tables.log_gamma_inverse, tables.horizon
+    gamma = 1.0 - 1.0 / horizon
+    gone, error, value = np.zeros(wide), np.zeros(wide), np.zeros(wide)
+    gone[0] = state.outer[r]
+    for i in range(m):
+        gone[1 + i] = sums[1 + m + i]
+    left = state.left[r]
+    if state.choice[r] >= 0:
+        here = _U64(state.choice[r])
+        s = _U64(tables.choice_state[here])
+    else:
+        left = geometric_horizon(_next(rng), log_gamma_inverse)
+        word = _next(rng)
+        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+        s = _state_of(row_state, code)
+        here, doubt = _draw(
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            s, code, rng, word,
+        )  # fmt: skip
+        if doubt >= 0.0:
+            here = _settle(
+                policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, s, here, doubt, rng,
+                work,
+            )  # fmt: skip
+    for _ in range(n_steps):
+        # s' ~ P(. | s, a), a' ~ behaviour of pi_k in s'
+        word = _next(rng)
+        branches = choice_word[words * here]
+        code = draw_label(entry, branches >> LENGTH_BITS, branches & _LENGTH, branch_bits(entry, word))
+        there = _state_of(row_state, code)
+        then, doubt = _draw(
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            there, code, rng, word,
+        )  # fmt: skip
+        if doubt >= 0.0:
+            then = _settle(
+                policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, there, then, doubt, rng,
+                work,
+            )  # fmt: skip
+        old, new, pay = wide * here, wide * then, words * here + _ONE
+        error_0 = beta * (signal[pay] + gamma * critic[new] - critic[old])
+        error_1 = beta * (signal[pay + _ONE] + gamma * critic[new + _ONE] - critic[old + _ONE])
+        for more in range(_TWO, wide):
+            error[more] = beta * (signal[pay + more] + gamma * critic[new + more] - critic[old + more])
+        look = left == 0
+        left -= 1
+        if look or every:
+            # The plug-in estimates of J under pi_k, before anything of step k moves.
+            for k in range(wide):
+                value[k] = 0.0
+            word, code, start = _U64(0), _U64(0), _U64(0)
+            if look:
+                left = geometric_horizon(_next(rng), log_gamma_inverse)
+                word = _next(rng)
+                code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                start = _state_of(row_state, code)
+            for j in range(start_state.shape[0] if every else 1):
+                at = _U64(start_state[j]) if every else start
+                first, last = _U64(state_to_choice[at]), _U64(state_to_choice[at + _ONE])
+                _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+                most = -np.inf
+                for q in range(first, last):
+                    most = max(most, theta[q])
+                total = 0.0
+                for q in range(first, last):
+                    prob[q - first] = math.exp(theta[q] - most)
+                    total += prob[q - first]
+                # A look comes once in 1/(1-gamma) steps and stands for all of them.
+                share = (start_prob[j] if every else horizon) / total
+                for q in range(first, last):
+                    for k in range(wide):
+                        value[k] += share * prob[q - first] * critic[wide * q + k]
+            for k in range(1 + m):
+                sums[k] += value[k]
+            if look and restart:
+                there = start
+                then, doubt = _draw(
+                    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+                    there, code, rng, word,
+                )  # fmt: skip
+                if doubt >= 0.0:
+                    then = _settle(
+                        policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, there, then, doubt, rng,
+                        work,
+                    )  # fmt: skip
+        # theta moves by alpha (Q_r + lambda_k . Q_c), later; now only the sums of 1 and lambda_k
+        gone[0] += 1.0
+        for i in range(m):
+            gone[1 + i] += dual[i]
+        if look or every:
+            for i in range(m):
+                dual[i] = min(max(dual[i] - eta[i] * value[1 + i], 0.0), dual_max[i])
+        row = wide * s
+        change = (gone[0] - since[row]) * error_0 + (gone[1] - since[row + _ONE]) * error_1
+        critic[old] += error_0
+        critic[old + _ONE] += error_1
+        if critic[old] > highest[0]:
+            highest[0] = critic[old]
+        if critic[old + _ONE] > highest[1]:
+            highest[1] = critic[old + _ONE]
+        for more in range(_TWO, wide):
+            change += (gone[more] - since[row + more]) * error[more]
+            critic[old + more] += error[more]
+            highest[more] = max(highest[more], critic[old + more])
+        theta[here] -= alpha * change
+        here, s = then, there
+    state.samples[r] += n_steps
+    state.outer[r] += n_steps
+    state.choice[r], state.left[r] = here, left
+    for i in range(m):
+        sums[1 + m + i] = gone[1 + i]
+    if state.outer[r] == steps.n_outer:
+        for at in range(_U64(top.shape[0])):
+            first, last = _U64(state_to_choice[at]), _U64(state_to_choice[at + _ONE])
+            _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+
+
+@kernel
+def logits(tables, steps, state, r, out):
+    """Write theta_k of replicate r, float64[C], without bringing anything up to date."""
+    m = tables.n_signals - 1
+    for q in range(tables.choice_state.shape[0]):
+        since = state.since[r, tables.choice_state[q]]
+        behind = (state.outer[r] - since[0]) * state.critic[r, q, 0]
+        for i in range(m):
+            behind += (state.sums[r, 1 + m + i] - since[1 + i]) * state.critic[r, q, 1 + i]
+        out[q] = state.theta[r, q] + steps.alpha * behind
