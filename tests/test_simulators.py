@@ -557,7 +557,7 @@ def test_writing_beyond_arrays_in_c_is_noticed(library: ctypes.CDLL) -> None:
 def test_draws_of_the_header(library: ctypes.CDLL, queue: fc.Simulator) -> None:
     rng, twin, out = queue.stream(3), queue.stream(3), np.zeros(5)
     normal = []
-    for _ in range(2000):
+    for _ in range(8000):
         library.drawn(ctypes.c_void_p(rng.ctypes.data), ctypes.c_void_p(out.ctypes.data))
         assert out[0] == draws.uniform(twin)
         assert out[1] == pytest.approx(draws.exponential(twin), rel=1e-14)
@@ -636,6 +636,24 @@ def test_a_gymnasium_environment_agrees_with_its_table() -> None:
     assert p_value(*(mean_test(g, advantages[q]) for q, g in enumerate(groups))) > HOLDS
     swapped = advantages[[1, 0, 3, 2, 5, 4]]
     assert p_value(*(mean_test(g, swapped[q]) for q, g in enumerate(groups))) < FAILS
+
+
+def test_copies_of_an_environment_draw_on_their_own() -> None:
+    """Two rollouts from one visited state; with the original's generator both would make the same moves."""
+    simulator = fc.GymSimulator(Walk, gamma=0.8, trial=5)
+    rng = simulator.stream(1)
+    kept = simulator.start(rng)
+    assert simulator._fork.call is not None
+    simulator._fork.call(kept, 1, rng)
+    walks = []
+    for _ in range(2):
+        state = kept.copy()
+        simulator._fork.call(state, 0, rng)
+        for _ in range(30):
+            state, _, _ = simulator.step(state, 0, rng)
+            walks.append(state[2:].tolist())
+    assert walks[:30] != walks[30:]  # equal by chance with a probability below 1e-4
+    assert kept[2] == 1.0
 
 
 def test_gymnasium_runs_have_the_same_bits_on_any_number_of_threads() -> None:
