@@ -86,7 +86,7 @@ def test_every_file_format(capsys, folder, ending):
 def test_what_cannot_be_compared(capsys):
     assert main(["compare", "env:river_swim", "--algorithms", "pd-anpgg"]) == 2
     assert "did you mean 'pd-anpg'" in capsys.readouterr().err
-    assert main(["compare", "env:river_swim", "--samples", "10"]) == 2
+    assert main(["compare", "env:river_swim", "--algorithms", "pd-anpg", "--samples", "10"]) == 2
     assert "samples = 10" in capsys.readouterr().err
 
 
