@@ -182,7 +182,7 @@ def main() -> None:
     spec = sweeps.loads(text, HERE, str(HERE / "table1.toml"))
     if given.quick:
         spec = replace(
-            spec, models=spec.models[:1], epsilon=(0.8, 0.56, 0.4, 0.28), replicates=4, cap=3e6, points=20
+            spec, models=spec.models[:1], epsilon=(0.8, 0.56, 0.4, 0.28), replicates=4, cap=1e7, points=20
         )  # fmt: skip
     began = time.monotonic()
     if given.dry_run:
