@@ -37,11 +37,12 @@ SCALED_AT = 0.4
 LEGEND = """
 *Measured p*: samples after which the error stays at or below epsilon, in a run whose schedule is for that epsilon,
 fitted by epsilon^-p with an intercept for each model. *Of ends*: all samples of a run against the error at its end,
-which says how the schedule does whether or not it attains its epsilon. A run follows a schedule made from the claim, so
-*measured p* cannot be far below the claim; where *of ends* is smaller, the error falls faster than the schedule supposes. *Reached*: pairs of model and epsilon in the
-fit, of all. *Capped*: configurations whose schedule takes more than the cap and was cut to it; still smaller epsilon
-were left out. *Scale*: factor on the default constant before the outer steps. Intervals: bootstrap over models and
-replicates. The error is the larger of gap and violation of the mixture, means over seeds.
+which says how the schedule does whether or not it attains its epsilon. A run follows a schedule made from the claim,
+so *measured p* cannot be far below the claim; where *of ends* is smaller, the error falls faster than the schedule
+supposes. *Reached*: pairs of model and epsilon in the fit, of all. *Capped*: configurations whose schedule takes more
+than the cap and was cut to it; still smaller epsilon were left out. *Scale*: factor on the default constant before
+the outer steps. Intervals: bootstrap over models and replicates. The error is the larger of gap and violation of the
+mixture, means over seeds.
 """
 
 
