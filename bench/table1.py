@@ -46,19 +46,16 @@ mixture, means over seeds.
 """
 
 
-def tuned(quick: bool) -> Path:
-    """The file of constants, made if it is not there."""
-    path = HERE / "table1-constants.toml"
+def tuned(quick: bool, out: Path) -> Path:
+    """The file of constants, made if it is not there; with ``quick`` one of its own in ``out``."""
+    path = out / "constants.toml" if quick else HERE / "table1-constants.toml"
     if not path.exists():
         trials, samples = ("4", "2e5") if quick else ("24", "1e6")
         print(f"tuning on {TUNED_ON}", flush=True)
         program = "import sys; from fastcmdp.cli import main; sys.exit(main())"
-        target = path.with_name("table1-constants-quick.toml") if quick else path
-        if not target.exists():
-            verb = [sys.executable, "-c", program, "tune", TUNED_ON, "--samples", samples, "--trials", trials]
-            subprocess.run([*verb, "--out", str(target)], check=True)
-        return target
-    return path
+        verb = [sys.executable, "-c", program, "tune", TUNED_ON, "--samples", samples, "--trials", trials]
+        subprocess.run([*verb, "--out", str(path)], check=True)
+    return path.resolve()
 
 
 def scale_of(name: str) -> tuple[str, float]:
@@ -178,8 +175,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=None)
     given = parser.parse_args()
     out = given.out or Path("table1-quick" if given.quick else "table1")
-    constants = tuned(given.quick)
-    text = (HERE / "table1.toml").read_text().replace("table1-constants.toml", constants.name)
+    out.mkdir(parents=True, exist_ok=True)
+    constants = tuned(given.quick, out)
+    text = (HERE / "table1.toml").read_text().replace('"table1-constants.toml"', f"'{constants}'")
     spec = sweeps.loads(text, HERE, str(HERE / "table1.toml"))
     if given.quick:
         spec = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -246,3 +247,15 @@ def test_every_algorithm_has_a_plan_for_epsilon_and_for_samples():
 def test_errors_are_those_of_the_library():
     assert issubclass(SettingError, ValueError)
     assert issubclass(ModelError, ValueError)
+
+
+def test_the_specifications_in_the_docs_and_in_bench():
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "sweeps.md").read_text().split("<<'END'\n")[1].split("END\n")[0]
+    assert len(plan(loads(text))) == 4 * 4 * 2 * 3
+    table = (root / "bench" / "table1.toml").read_text().replace('constants = "table1-constants.toml"', "")
+    made = loads(table, root)
+    assert len(made.expand()) >= 4
+    assert made.replicates >= 8
+    assert max(made.epsilon) / min(made.epsilon) >= 10
+    assert {entry.name for entry in made.entries} == set(ALGORITHMS)
