@@ -75,6 +75,25 @@ def test_long_steps_reject_and_renew() -> None:
     assert (run.state.drawn[0] != run.state.theta[0])[moved].any()
 
 
+def test_a_loaded_run_draws_from_the_entries_it_had(tmp_path) -> None:
+    """Entries lag behind theta: made of theta instead, draws are lawful but not those of the run without a stop."""
+    cmdp, settings = MODELS["many actions"], SETTINGS["long steps"]
+    whole = fc.solve(cmdp, settings, seed=SEED, optimum=False)
+
+    def stop(progress) -> None:
+        if progress.outer >= 450:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.npz"
+    fc.solve(cmdp, settings, seed=SEED, optimum=False, piece=1, progress=stop, checkpoint=path)
+    half = fc.load_run(path, cmdp, optimum=False)
+    assert 0 < half.run.state.outer[0] < settings.outer
+    assert (half.run.state.drawn != half.run.state.theta).any()
+    rest = fc.resume(half)
+    for name, value in rest.run.state._asdict().items():
+        np.testing.assert_array_equal(value, getattr(whole.run.state, name), err_msg=name)
+
+
 def test_draws_follow_the_policy_of_the_step() -> None:
     """One state, five actions, large steps of theta: the frequency of each action is the sum of its probabilities.
 
