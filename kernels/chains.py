@@ -16,31 +16,28 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined
-from fastcmdp.kernels.policies import prepare_row
-from fastcmdp.kernels.rollouts import (
-    _A,
-    _B,
-    _C,
-    _CHOICE,
-    _CODE,
-    _D,
-    _JOB,
-    _LEFT,
-    _ROW,
-    _WORD,
-    _next,
+from fastcmdp.kernels.lanes import (
+    CHOICE,
+    CODE,
+    N_SECTIONS,
+    ROW,
+    WORD,
     action_bits,
     branch_bits,
-    geometric_horizon,
+    draw_words,
+    next_of_lane,
 )
+from fastcmdp.kernels.policies import prepare_row
+from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
 _LENGTH = np.uint64((1 << 24) - 1)
-NEXT = _JOB  # chains have no jobs: the section holds the pair a transition leads to
-N_WORDS = 10 * LANES
+# Transitions left of the segment, and the pair that a transition leads to.
+_LEFT, NEXT = N_SECTIONS * LANES, (N_SECTIONS + 1) * LANES
+N_WORDS = (N_SECTIONS + 2) * LANES
 
 
 @inlined
@@ -49,9 +46,9 @@ def load_chains(rng, chain, choice_word, words, lane):
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
-        lane[_CHOICE + i] = _U64(chain[0, i])
+        lane[CHOICE + i] = _U64(chain[0, i])
         lane[_LEFT + i] = _U64(chain[1, i])
-        lane[_ROW + i] = choice_word[words * lane[_CHOICE + i]]
+        lane[ROW + i] = choice_word[words * lane[CHOICE + i]]
 
 
 @inlined
@@ -60,7 +57,7 @@ def store_chains(rng, chain, lane):
     for i in range(LANES):
         for k in range(4):
             rng[k, i] = lane[k * LANES + i]
-        chain[0, i] = np.int64(lane[_CHOICE + i])
+        chain[0, i] = np.int64(lane[CHOICE + i])
         chain[1, i] = np.int64(lane[_LEFT + i])
 
 
@@ -72,34 +69,27 @@ def restart_chains(
     for i in range(n):
         if lane[_LEFT + i] != _U64(0):
             continue
-        lane[_LEFT + i] = _U64(geometric_horizon(_next(lane, i), log_gamma_inverse) + 1)
-        word = _next(lane, i)
+        lane[_LEFT + i] = _U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
+        word = next_of_lane(lane, i)
         code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
         prepare_row(actions, tables, code)
         q = draw_action(entry, code, action_bits(entry, lane, i, word))
-        lane[_CHOICE + i] = q
-        lane[_ROW + i] = choice_word[words * q]
+        lane[CHOICE + i] = q
+        lane[ROW + i] = choice_word[words * q]
 
 
 @inlined
 def draw_next(tables, actions, branch_entry, entry, lane, n):
     """Draw the pairs that lanes 0..n-1 move to, in stages so that their loads overlap."""
-    for i in range(LANES):  # _next, written out, for vector instructions
-        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
-        word = lane[_A + i] + b + d
-        lane[_A + i] = b ^ (b >> _U64(11))
-        lane[_B + i] = c + (c << _U64(3))
-        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
-        lane[_D + i] = d + _ONE
-        lane[_WORD + i] = word
+    draw_words(lane)
     for i in range(n):
-        row = lane[_ROW + i]
-        bits = branch_bits(entry, lane[_WORD + i])
-        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        row = lane[ROW + i]
+        bits = branch_bits(entry, lane[WORD + i])
+        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
     for i in range(n):
-        prepare_row(actions, tables, lane[_CODE + i])
-        bits = action_bits(entry, lane, i, lane[_WORD + i])
-        lane[NEXT + i] = draw_action(entry, lane[_CODE + i], bits)
+        prepare_row(actions, tables, lane[CODE + i])
+        bits = action_bits(entry, lane, i, lane[WORD + i])
+        lane[NEXT + i] = draw_action(entry, lane[CODE + i], bits)
 
 
 @inlined
@@ -116,10 +106,10 @@ def move_on(choice_word, words, lane, n, pair, n_pairs):
     if ended != _U64(0):
         for i in range(n):
             if lane[_LEFT + i] == _U64(0) and n_pairs < pair.shape[0]:
-                pair[n_pairs] = np.int64(lane[_CHOICE + i])
+                pair[n_pairs] = np.int64(lane[CHOICE + i])
                 n_pairs += 1
     for i in range(n):
         q = lane[NEXT + i]
-        lane[_CHOICE + i] = q
-        lane[_ROW + i] = choice_word[words * q]
+        lane[CHOICE + i] = q
+        lane[ROW + i] = choice_word[words * q]
     return ended, n_pairs

@@ -30,8 +30,9 @@ from numba import types
 from numba.extending import overload
 
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.policies import refresh_states
-from fastcmdp.kernels.rollouts import branch_bits, geometric_horizon
+from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import to_unit
 from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label
 

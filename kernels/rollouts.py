@@ -19,10 +19,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.lanes import (
+    CHOICE,
+    CODE,
+    N_SECTIONS,
+    ROW,
+    WORD,
+    action_bits,
+    branch_bits,
+    draw_words,
+    next_of_lane,
+)
 from fastcmdp.kernels.policies import prepare_row
 from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
@@ -30,14 +39,11 @@ from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 _U64 = np.uint64
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _LENGTH = np.uint64((1 << 24) - 1)
 
-# Everything about a lane stands in one array of 64-bit words, section after section: the compiler then sees
-# that the sections do not overlap, and advances all streams with vector instructions (1.4 times faster).
-_A, _B, _C, _D, _WORD, _ROW, _CODE, _CHOICE, _LEFT, _JOB, _STREAM = (k * LANES for k in range(11))
-_N_WORDS = 11 * LANES
+# Transitions left, the job, the stream that the lane began with.
+_LEFT, _JOB, _STREAM = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 3))
+_N_WORDS = (N_SECTIONS + 3) * LANES
 _NO_JOB = np.uint64(2**64 - 1)
 
 
@@ -48,62 +54,20 @@ def geometric_horizon(word, log_gamma_inverse):
 
 
 @inlined
-def _next(lane, i):
-    """Draw the next word of lane i: SFC64, as streams.next_word, on the lane's sections."""
-    word = lane[_A + i] + lane[_B + i] + lane[_D + i]
-    lane[_A + i] = lane[_B + i] ^ (lane[_B + i] >> _U64(11))
-    lane[_B + i] = lane[_C + i] + (lane[_C + i] << _U64(3))
-    lane[_C + i] = ((lane[_C + i] << _U64(24)) | (lane[_C + i] >> _U64(40))) + word
-    lane[_D + i] += _ONE
-    return word
-
-
-def branch_bits(entry, word):
-    """The part of a lane's word that picks a branch (or a start state)."""
-    raise NotImplementedError
-
-
-@overload(branch_bits, jit_options=INLINE)
-def _branch_bits(entry, word):
-    if entry.dtype == types.uint32:
-        return lambda entry, word: word >> _HALF
-    return lambda entry, word: word
-
-
-def action_bits(entry, lane, i, word):
-    """The part of a lane's word that picks an action: its low half, or a new word for exact draws."""
-    raise NotImplementedError
-
-
-@overload(action_bits, jit_options=INLINE)
-def _action_bits(entry, lane, i, word):
-    if entry.dtype == types.uint32:
-        return lambda entry, lane, i, word: word & _LOW
-    return lambda entry, lane, i, word: _next(lane, i)
-
-
-@inlined
 def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, n):
     """One transition of lanes 0..n-1, in stages so that their loads overlap; return how many have ended."""
-    for i in range(LANES):  # _next, written out: so the compiler uses vector instructions (1.3 times faster)
-        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
-        word = lane[_A + i] + b + d
-        lane[_A + i] = b ^ (b >> _U64(11))
-        lane[_B + i] = c + (c << _U64(3))
-        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
-        lane[_D + i] = d + _ONE
-        lane[_WORD + i] = word
+    draw_words(lane)
     for i in range(n):
-        row = lane[_ROW + i]
-        bits = branch_bits(entry, lane[_WORD + i])
-        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        row = lane[ROW + i]
+        bits = branch_bits(entry, lane[WORD + i])
+        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
     for i in range(n):
-        prepare_row(actions, tables, lane[_CODE + i])
-        bits = action_bits(entry, lane, i, lane[_WORD + i])
-        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], bits)
+        prepare_row(actions, tables, lane[CODE + i])
+        bits = action_bits(entry, lane, i, lane[WORD + i])
+        lane[CHOICE + i] = draw_action(entry, lane[CODE + i], bits)
     for i in range(n):
-        q = words * lane[_CHOICE + i]
-        lane[_ROW + i] = choice_word[q]
+        q = words * lane[CHOICE + i]
+        lane[ROW + i] = choice_word[q]
         total[i] += choice_signal[q + _ONE]
         total[LANES + i] += choice_signal[q + _TWO]
         for k in range(2, tables.n_signals):
@@ -169,16 +133,16 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                 if job != _NO_JOB:
                     for k in range(n_signals):
                         out_total[job, k] = total[k * LANES + i]
-                    out_choice[job] = np.int64(lane[_CHOICE + i])
+                    out_choice[job] = np.int64(lane[CHOICE + i])
                     lane[_JOB + i] = _NO_JOB
                 if next_job == n_jobs:
                     n -= 1
                     _retire(lane, total, i, n)
                     continue
-                horizon = geometric_horizon(_next(lane, i), log_gamma_inverse)
+                horizon = geometric_horizon(next_of_lane(lane, i), log_gamma_inverse)
                 q = _U64(job_choice[next_job])
                 if job_choice[next_job] < 0:
-                    word = _next(lane, i)
+                    word = next_of_lane(lane, i)
                     code = _U64(job_row[next_job])
                     if code == _U64(0):
                         code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
@@ -186,9 +150,9 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
                 lane[_JOB + i] = _U64(next_job)
                 lane[_LEFT + i] = _U64(horizon)
-                lane[_CHOICE + i] = q
+                lane[CHOICE + i] = q
                 q *= words
-                lane[_ROW + i] = choice_word[q]
+                lane[ROW + i] = choice_word[q]
                 total[i] = choice_signal[q + _ONE]
                 total[LANES + i] = choice_signal[q + _TWO]
                 for k in range(2, n_signals):

@@ -33,8 +33,8 @@ from fastcmdp.kernels.chains import (
 )
 from fastcmdp.kernels.critics import critic_form, n_hidden, nudge, predict
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.lanes import CHOICE
 from fastcmdp.kernels.policies import _is
-from fastcmdp.kernels.rollouts import _CHOICE
 from fastcmdp.kernels.streams import LANES
 
 _U64 = np.uint64
@@ -163,9 +163,9 @@ def _update_round(
 ):  # fmt: skip
     """The TD updates of lanes 0..n-1."""
     for i in range(n):
-        q = np.int64(lane[_CHOICE + i])
+        q = np.int64(lane[CHOICE + i])
         after = np.int64(lane[NEXT + i])
-        record = words * lane[_CHOICE + i] + _U64(1)
+        record = words * lane[CHOICE + i] + _U64(1)
         for k in range(n_signals):
             f = choice_signal[record + _U64(k)]
             at = k * d

@@ -14,38 +14,39 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.rollouts import _A, _B, _C, _D, _next, action_bits, branch_bits
+from fastcmdp.kernels.lanes import (
+    CHOICE,
+    CODE,
+    N_SECTIONS,
+    ROW,
+    WORD,
+    action_bits,
+    branch_bits,
+    draw_words,
+    next_of_lane,
+)
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
 _LENGTH = np.uint64((1 << 24) - 1)
-_WORD, _ROW, _CODE, _CHOICE = (k * LANES for k in range(4, 8))
-_N_WORDS = 8 * LANES
 
 
 @inlined
 def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, lane, total, n):
     """One transition of lanes 0..n-1, in stages so that their loads overlap."""
-    for i in range(LANES):  # SFC64 written out, see rollouts._step_lanes
-        b, c, d = lane[_B + i], lane[_C + i], lane[_D + i]
-        word = lane[_A + i] + b + d
-        lane[_A + i] = b ^ (b >> _U64(11))
-        lane[_B + i] = c + (c << _U64(3))
-        lane[_C + i] = ((c << _U64(24)) | (c >> _U64(40))) + word
-        lane[_D + i] = d + _ONE
-        lane[_WORD + i] = word
+    draw_words(lane)
     for i in range(n):
-        row = lane[_ROW + i]
-        bits = branch_bits(entry, lane[_WORD + i])
-        lane[_CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        row = lane[ROW + i]
+        bits = branch_bits(entry, lane[WORD + i])
+        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
     for i in range(n):
-        bits = action_bits(entry, lane, i, lane[_WORD + i])
-        lane[_CHOICE + i] = draw_action(entry, lane[_CODE + i], bits)
+        bits = action_bits(entry, lane, i, lane[WORD + i])
+        lane[CHOICE + i] = draw_action(entry, lane[CODE + i], bits)
     for i in range(n):
-        q = lane[_CHOICE + i]
-        lane[_ROW + i] = choice_word[words * q]
+        q = lane[CHOICE + i]
+        lane[ROW + i] = choice_word[words * q]
         for k in range(n_signals):
             total[k * LANES + i] += weight * signal[_U64(n_signals) * q + _U64(k)]
 
@@ -67,7 +68,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     entry, choice_word = actions.entry.reshape(-1), tables.choice_word.reshape(-1)
     n_start = _U64(tables.start_entry.shape[0])
     words = _U64(tables.choice_word.shape[1])
-    lane = np.empty(_N_WORDS, np.uint64)
+    lane = np.empty(N_SECTIONS * LANES, np.uint64)
     total = np.zeros(n_signals * LANES)
     for i in range(LANES):
         for k in range(4):
@@ -80,11 +81,11 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
         for i in range(n):
             q = starts[(first + i) // repeats]
             if q < 0:
-                word = _next(lane, i)
+                word = next_of_lane(lane, i)
                 code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
                 q = np.int64(draw_action(entry, code, action_bits(entry, lane, i, word)))
-            lane[_CHOICE + i] = _U64(q)
-            lane[_ROW + i] = choice_word[words * _U64(q)]
+            lane[CHOICE + i] = _U64(q)
+            lane[ROW + i] = choice_word[words * _U64(q)]
             for k in range(n_signals):
                 total[k * LANES + i] = flat[n_signals * q + k]
         weight = 1.0

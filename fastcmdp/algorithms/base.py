@@ -14,7 +14,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import policies as kinds
 from fastcmdp.kernels.tables import Actions, RowSpace, row_space
-from fastcmdp.problem import Problem
+from fastcmdp.problem import Problem, streams
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import n_action_entries
 
@@ -39,6 +39,30 @@ def is_finite(value: object) -> bool:
     except ValueError:  # rows of several lengths
         return False
     return array.dtype.kind in "iuf" and array.size > 0 and bool(np.isfinite(array).all())
+
+
+def is_positive(value: Any) -> bool:
+    """Whether value is a positive number, or several."""
+    return is_finite(value) and bool((np.asarray(value) > 0).all())
+
+
+def check_words(settings: object, words: Mapping[str, tuple[object, ...]]) -> None:
+    """Raise a SettingError unless each named setting is one of its words."""
+    for name, known in words.items():
+        value = getattr(settings, name)
+        holds = any(type(value) is type(word) and value == word for word in known)
+        require(holds, name, value, " or ".join(map(repr, known)))
+
+
+def check_constants(**constants: Any) -> None:
+    """Raise a SettingError unless all constants of a schedule are positive numbers."""
+    for name, value in constants.items():
+        require(is_positive(value) and np.ndim(value) == 0, name, value, "a positive number")
+
+
+def whole(number: float) -> int:
+    """The least integer at or above a number of steps, at least 1; 1e6, not 1,000,001, where rounding errs."""
+    return max(math.ceil(round(number, 6)), 1)
 
 
 def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
@@ -98,11 +122,12 @@ class Algorithm:
         counts: Mapping[str, int] | None = None,
         positive: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
+        each: tuple[str, ...] = (),
     ) -> None:
         """Check settings and turn them into plain numbers: kernels know no np.int8.
 
         ``counts`` gives whole numbers with their least value, ``positive`` positive numbers, ``optional`` positive
-        numbers or None.
+        numbers or None, ``each`` the same or one a constraint.
         """
         for name, least in (counts or {}).items():
             value = getattr(self, name)
@@ -112,13 +137,13 @@ class Algorithm:
             value = getattr(self, name)
             if value is None and name in optional:
                 continue
-            require(
-                is_finite(value) and np.ndim(value) == 0 and float(value) > 0,
-                name,
-                value,
-                "a positive number",
-            )
+            require(is_positive(value) and np.ndim(value) == 0, name, value, "a positive number")
             object.__setattr__(self, name, float(value))
+        for name in each:
+            value = getattr(self, name)
+            require(
+                value is None or is_positive(value), name, value, "a positive number, or one a constraint,"
+            )
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step of one replicate."""
@@ -251,6 +276,19 @@ class Run:
                 f"{settings.name} works on the tabular softmax policy only; leave out the policy, or choose a method "
                 "for general policies"
             )
+
+    def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
+        """The arrays that every state has, as they are at the start."""
+        m = self.problem.cmdp.n_constraints
+        return {
+            "theta": self.initial_theta(replicates),
+            "dual": np.zeros((replicates, m)),
+            "rng": streams(seed, replicates),
+            "outer": np.zeros(replicates, np.int64),
+            "samples": np.zeros(replicates, np.int64),
+            "failed": np.full(replicates, -1, np.int64),
+            "sums": np.zeros((replicates, 1 + 2 * m)),
+        }
 
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:
         """Parameters of all replicates at the start, float64[R, d]."""

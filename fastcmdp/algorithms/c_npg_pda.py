@@ -38,8 +38,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import is_finite, per_constraint, relative_target, require
-from fastcmdp.algorithms.primal_dual import PrimalDual, is_positive
+from fastcmdp.algorithms.base import (
+    check_constants,
+    is_finite,
+    per_constraint,
+    relative_target,
+    require,
+    whole,
+)
+from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.asgd import Momentum
 from fastcmdp.problem import Problem
@@ -142,10 +149,5 @@ class CNPGPDA(PrimalDual):
         (4, 4)
         """
         e = relative_target(cmdp, epsilon)
-        for name, value in (("c_K", c_K), ("c_N", c_N)):
-            require(is_positive(value), name, value, "a positive number")
-        scheduled = {
-            "outer": math.ceil(round(c_K / e**2, 6)),
-            "inner": math.ceil(round(c_N / e**2, 6)),
-        }
-        return cls(**(scheduled | settings))
+        check_constants(c_K=c_K, c_N=c_N)
+        return cls(**({"outer": whole(c_K / e**2), "inner": whole(c_N / e**2)} | settings))

@@ -35,13 +35,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, Run, is_finite, per_constraint, relative_target, require
+from fastcmdp.algorithms.base import (
+    Algorithm,
+    Run,
+    check_constants,
+    check_words,
+    is_finite,
+    per_constraint,
+    relative_target,
+    require,
+    whole,
+)
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import crpo
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
-from fastcmdp.problem import Problem, streams
+from fastcmdp.problem import Problem
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
 MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as many states drawn from it
@@ -112,7 +122,7 @@ class CRPO(Algorithm):
     def __post_init__(self) -> None:
         self.check({"outer": 1, "inner": 1}, ("c_alpha", "c_tol", "c_step"), ("alpha", "rate", "radius"))
         check_tolerance(self.tol)
-        check_carry_over(self.carry_over)
+        check_words(self, {"carry_over": (True, False)})
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Transitions of one outer step: K_in."""
@@ -124,8 +134,8 @@ class CRPO(Algorithm):
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: T = c_T / e^2 and K_in = c_in C / e^4.
 
-        e = (1-gamma) epsilon, C the number of choices. The exponents are those of the neural CRPO (section 7 of the
-        notes on algorithms: eps^-6 in all), whose width is a parameter of the policy class here.
+        e = (1-gamma) epsilon, C the number of choices. The exponents are those of the neural CRPO (eps^-6 in all),
+        whose width is a parameter of the policy class here.
 
         Parameters
         ----------
@@ -173,18 +183,11 @@ def check_tolerance(tol: Any) -> None:
     require(holds, "tol", tol, "a number of at least 0, or one a constraint,")
 
 
-def check_carry_over(value: Any) -> None:
-    """Raise a SettingError unless value is True or False."""
-    require(isinstance(value, bool), "carry_over", value, "True or False")
-
-
 def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float) -> dict[str, int]:
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
-    for name, value in (("c_T", c_T), ("c_in", c_in)):
-        require(is_finite(value) and np.ndim(value) == 0 and value > 0, name, value, "a positive number")
-    steps = (c_T / e**2, c_in * cmdp.n_choices / e**power)
-    return {name: max(math.ceil(round(n, 6)), 1) for name, n in zip(("outer", "inner"), steps, strict=True)}
+    check_constants(c_T=c_T, c_in=c_in)
+    return {"outer": whole(c_T / e**2), "inner": whole(c_in * cmdp.n_choices / e**power)}
 
 
 class CRPORun(Run):
@@ -218,20 +221,14 @@ class CRPORun(Run):
             n_start_draws=MOST_STARTS if len(support) > MOST_STARTS else 0,
         )
         self.state = crpo.RunState(
-            theta=self.initial_theta(replicates),
-            dual=np.full((replicates, m), np.nan),
-            rng=streams(seed, replicates),
-            outer=np.zeros(replicates, np.int64),
-            samples=np.zeros(replicates, np.int64),
-            failed=np.full(replicates, -1, np.int64),
+            **self.common_state(seed, replicates),
             kept=np.zeros(replicates, np.int64),
             chain=np.zeros((replicates, 2, LANES), np.int64),
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),
             average=np.zeros((replicates, 1 + m)),
-            sums=np.zeros((replicates, 1 + 2 * m)),
         )
-        self.state.sums[:, 1 + m :] = np.nan  # no multipliers
+        self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
         self.set_up_actions(settings.inner)
 
     def kept(self) -> NDArray[np.int64]:

@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, require
-from fastcmdp.algorithms.crpo import CRPORun, check_carry_over, check_tolerance, scheduled
+from fastcmdp.algorithms.base import Algorithm, check_words, require
+from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.td import Decaying
 from fastcmdp.problem import Problem
@@ -101,7 +101,7 @@ class CRPOSoftmax(Algorithm):
             value = getattr(self, name)
             require(value <= 1.0, name, value, "a number above 0 and up to 1")
         check_tolerance(self.tol)
-        check_carry_over(self.carry_over)
+        check_words(self, {"carry_over": (True, False)})
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Transitions of one outer step: K_in."""

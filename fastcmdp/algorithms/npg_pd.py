@@ -37,8 +37,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import dual_cap, relative_target, require
-from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual, check_words, is_positive
+from fastcmdp.algorithms.base import check_constants, check_words, dual_cap, relative_target, require, whole
+from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.npg_pd import Projected
 from fastcmdp.problem import Problem
@@ -153,10 +153,5 @@ class NPGPD(PrimalDual):
         average = settings.get("average", cls.average)
         require(average in ORDER, "average", average, "'uniform' or 'weighted'")
         c_H = C_H[average] if c_H is None else c_H
-        for name, value in (("c_K", c_K), ("c_H", c_H)):
-            require(is_positive(value), name, value, "a positive number")
-        scheduled = {
-            "outer": math.ceil(round(c_K / e**2, 6)),
-            "inner": math.ceil(round(c_H / e ** ORDER[average], 6)),
-        }
-        return cls(**(scheduled | settings))
+        check_constants(c_K=c_K, c_H=c_H)
+        return cls(**({"outer": whole(c_K / e**2), "inner": whole(c_H / e ** ORDER[average])} | settings))

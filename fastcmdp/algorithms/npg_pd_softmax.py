@@ -29,18 +29,17 @@ about the level of J_f.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import Algorithm, Run, dual_cap, per_constraint, relative_target, require
-from fastcmdp.algorithms.primal_dual import is_positive
+from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, relative_target, whole
+from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import npg_pd_softmax
-from fastcmdp.problem import Problem, streams
+from fastcmdp.problem import Problem
 
 C_K = 100.0  # outer steps: see docs/algorithms.md
 
@@ -90,8 +89,7 @@ class NPGPDSoftmax(Algorithm):
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.1, 10.0), "c_zeta": (0.1, 10.0)}
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta", "lambda_max"))
-        require(self.zeta is None or is_positive(self.zeta), "zeta", self.zeta, "a positive number")
+        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",))
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
@@ -108,8 +106,8 @@ class NPGPDSoftmax(Algorithm):
         10000
         """
         e = relative_target(cmdp, epsilon)
-        require(is_positive(c_K), "c_K", c_K, "a positive number")
-        return cls(**({"outer": math.ceil(round(c_K / e**2, 6))} | settings))
+        check_constants(c_K=c_K)
+        return cls(**({"outer": whole(c_K / e**2)} | settings))
 
     def run(self, problem: Problem, seed: int, replicates: int) -> NPGPDSoftmaxRun:
         """Set up replicates that have not moved yet."""
@@ -122,30 +120,18 @@ class NPGPDSoftmaxRun(Run):
     def __init__(self, settings: NPGPDSoftmax, problem: Problem, seed: int, replicates: int) -> None:
         super().__init__(settings, problem)
         cmdp, m = problem.cmdp, problem.cmdp.n_constraints
-        widest = int(np.diff(cmdp.state_to_choice).max())
-        eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
-        zeta = settings.c_zeta if settings.zeta is None else settings.zeta
         self.steps = npg_pd_softmax.Steps(
             n_outer=settings.outer,
             n_rollouts=settings.rollouts,
-            eta_scale=float(eta),
-            zeta_scale=per_constraint(zeta, m, "zeta"),
-            adaptive_eta=settings.eta is None,
-            adaptive_zeta=settings.zeta is None,
+            **learning_rates(settings, cmdp),
             dual_max=dual_cap(problem, settings.lambda_max),
             start=cmdp.start.copy(),
         )
         self.state = npg_pd_softmax.RunState(
-            theta=self.initial_theta(replicates),
-            dual=np.zeros((replicates, m)),
-            rng=streams(seed, replicates),
-            outer=np.zeros(replicates, np.int64),
-            samples=np.zeros(replicates, np.int64),
-            failed=np.full(replicates, -1, np.int64),
+            **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
             centre=np.zeros((replicates, 1 + m)),
-            sums=np.zeros((replicates, 1 + 2 * m)),
         )
         self.set_up_actions(settings.outer_samples(cmdp))
 

@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import is_finite, per_constraint, require
-from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual, check_words
+from fastcmdp.algorithms.base import check_words, is_finite, per_constraint, require
+from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd
 from fastcmdp.problem import Problem

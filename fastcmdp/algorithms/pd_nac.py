@@ -45,16 +45,18 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
+    check_constants,
+    check_words,
     dual_cap,
-    is_finite,
     per_constraint,
     relative_target,
     require,
+    whole,
 )
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_nac, policies
 from fastcmdp.kernels.tables import Actions
-from fastcmdp.problem import Problem, streams
+from fastcmdp.problem import Problem
 from fastcmdp.tables import n_action_entries
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
@@ -122,20 +124,12 @@ class PDNAC(Algorithm):
             {"outer": 1},
             ("c_alpha", "c_dual", "c_beta", "c_explore"),
             ("alpha", "beta", "explore", "lambda_max"),
+            ("eta",),
         )
-        if self.eta is not None:
-            require(
-                is_finite(self.eta) and (np.asarray(self.eta) > 0).all(), "eta", self.eta, "a positive number"
-            )
         for name in ("beta", "explore"):
             value = getattr(self, name)
             require(value is None or value <= 1.0, name, value, "a number above 0 and up to 1")
-        require(isinstance(self.restart, bool | np.bool_), "restart", self.restart, "True or False")
-        object.__setattr__(self, "restart", bool(self.restart))
-        words = ("sample", "sum")
-        require(
-            self.dual_estimate in words, "dual_estimate", self.dual_estimate, " or ".join(map(repr, words))
-        )
+        check_words(self, {"restart": (True, False), "dual_estimate": ("sample", "sum")})
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """One transition."""
@@ -151,9 +145,8 @@ class PDNAC(Algorithm):
         >>> fc.PDNAC.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).outer
         1000000
         """
-        require(is_finite(c_K) and np.ndim(c_K) == 0 and c_K > 0, "c_K", c_K, "a positive number")
-        outer = c_K / relative_target(cmdp, epsilon) ** 6
-        return cls(**({"outer": math.ceil(round(outer, 3))} | settings))
+        check_constants(c_K=c_K)
+        return cls(**({"outer": whole(c_K / relative_target(cmdp, epsilon) ** 6)} | settings))
 
     def run(self, problem: Problem, seed: int, replicates: int) -> PDNACRun:
         """Set up replicates that have not moved yet."""
@@ -189,22 +182,16 @@ class PDNACRun(Run):
             }
         for name, most in reached.items():
             require(most < LARGEST, name, getattr(settings, name), "steps that leave numbers finite")
-        theta = self.initial_theta(replicates)
+        common = self.common_state(seed, replicates)
         self.state = pd_nac.RunState(
-            theta=theta,
-            dual=np.zeros((replicates, m)),
-            rng=streams(seed, replicates),
-            outer=np.zeros(replicates, np.int64),
-            samples=np.zeros(replicates, np.int64),
-            failed=np.full(replicates, -1, np.int64),
-            drawn=theta.copy(),
+            **common,
+            drawn=common["theta"].copy(),
             top=np.zeros((replicates, cmdp.n_states)),
             critic=np.zeros((replicates, cmdp.n_choices, width)),
             highest=np.zeros((replicates, width)),
             since=np.zeros((replicates, cmdp.n_states, width)),
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
-            sums=np.zeros((replicates, 1 + 2 * m)),
         )
         self.row_state = np.zeros(n_action_entries(tables), np.int32)
         code = tables.state_row.astype(np.int64)

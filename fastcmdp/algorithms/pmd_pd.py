@@ -33,10 +33,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import Algorithm, Run, is_finite, per_constraint, relative_target, require
+from fastcmdp.algorithms.base import (
+    Algorithm,
+    Run,
+    check_constants,
+    per_constraint,
+    relative_target,
+    require,
+    whole,
+)
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pmd_pd
-from fastcmdp.problem import Problem, streams
+from fastcmdp.problem import Problem
 
 C_K, C_M = 4.0, 0.1  # docs/algorithms.md
 
@@ -100,15 +108,13 @@ class PMDPD(Algorithm):
 
     def __post_init__(self) -> None:
         self.check(
-            {"outer": 1, "sweeps": 1, "rollouts": 1, "starts": 1}, ("c_alpha", "c_dual"), ("alpha", "eta")
+            {"outer": 1, "sweeps": 1, "rollouts": 1, "starts": 1},
+            ("c_alpha", "c_dual"),
+            ("alpha", "eta"),
+            ("dual_step",),
         )
         if self.pairs is not None:
             self.check({"pairs": 1})
-        if self.dual_step is not None:
-            value = self.dual_step
-            require(
-                is_finite(value) and (np.asarray(value) > 0).all(), "dual_step", value, "a positive number"
-            )
 
     def n_pairs(self, gamma: float) -> int:
         """N, the pairs of a rollout."""
@@ -148,14 +154,13 @@ class PMDPD(Algorithm):
         (2.0, 4.0)
         """
         e = relative_target(cmdp, epsilon)
-        for name, value in (("c_K", c_K), ("c_M", c_M), ("c_t", c_t), ("c_N", c_N)):
-            require(is_finite(value) and np.ndim(value) == 0 and value > 0, name, value, "a positive number")
+        check_constants(c_K=c_K, c_M=c_M, c_t=c_t, c_N=c_N)
         horizon = 1.0 / (1.0 - cmdp.gamma)
         scheduled: dict[str, Any] = {
-            "outer": math.ceil(round(c_K / e, 6)),
-            "sweeps": max(math.ceil(c_t * horizon * math.log(1.0 / e)), 1),
-            "rollouts": math.ceil(round(c_M / e**2, 6)),
-            "starts": math.ceil(round(10.0 * c_M / e**2, 6)),
+            "outer": whole(c_K / e),
+            "sweeps": whole(c_t * horizon * math.log(1.0 / e)),
+            "rollouts": whole(c_M / e**2),
+            "starts": whole(10.0 * c_M / e**2),
             "pairs": max(math.ceil(math.log(min(c_N * e, 0.5)) / math.log(cmdp.gamma)), 2),
         }
         return cls(**(scheduled | settings))
@@ -193,14 +198,8 @@ class PMDPDRun(Run):
             dual_step=per_constraint(dual_step, m, "dual_step"),
         )
         self.state = pmd_pd.RunState(
-            theta=self.initial_theta(replicates),
-            dual=np.zeros((replicates, m)),
+            **self.common_state(seed, replicates),
             estimate=np.full((replicates, 1 + m), np.nan),
-            rng=streams(seed, replicates),
-            outer=np.zeros(replicates, np.int64),
-            samples=np.zeros(replicates, np.int64),
-            failed=np.full(replicates, -1, np.int64),
-            sums=np.zeros((replicates, 1 + 2 * m)),
         )
         self.set_up_actions(settings.outer_samples(cmdp))
 

@@ -32,24 +32,25 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, Run, dual_cap, is_finite, per_constraint, require
+from fastcmdp.algorithms.base import Algorithm, Run, check_words, dual_cap, per_constraint
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd, pd_anpg
-from fastcmdp.problem import Problem, streams
+from fastcmdp.problem import Problem
 
 NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
 
 
-def check_words(settings: object, words: dict[str, tuple[str, ...]]) -> None:
-    """Raise a SettingError unless each named setting is one of its words."""
-    for name, known in words.items():
-        value = getattr(settings, name)
-        require(value in known, name, value, " or ".join(map(repr, known)))
-
-
-def is_positive(value: Any) -> bool:
-    """Whether value is a positive number, or several."""
-    return is_finite(value) and bool((np.asarray(value) > 0).all())
+def learning_rates(settings: Any, cmdp: CMDP) -> dict[str, Any]:
+    """What the kernels' Steps take of eta, zeta, c_eta and c_zeta: given rates, or factors on measured ones."""
+    widest = int(np.diff(cmdp.state_to_choice).max())
+    eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
+    zeta = settings.c_zeta if settings.zeta is None else settings.zeta
+    return {
+        "eta_scale": float(eta),
+        "zeta_scale": per_constraint(zeta, cmdp.n_constraints, "zeta"),
+        "adaptive_eta": settings.eta is None,
+        "adaptive_zeta": settings.zeta is None,
+    }
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,8 @@ class PrimalDual(Algorithm):
 
     def __post_init__(self) -> None:
         self.check(
-            {"outer": 1, "inner": 1, "pilot": 0},
-            ("c_eta", "c_zeta"),
-            ("eta", "lambda_max"),
+            {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",)
         )
-        require(self.zeta is None or is_positive(self.zeta), "zeta", self.zeta, "a positive number")
         check_words(self, {"dual_estimate": ("fresh", "inner")})
 
     def solver(self, problem: Problem) -> Any:
@@ -126,33 +124,22 @@ class PrimalDualRun(Run):
         super().__init__(settings, problem)
         cmdp, m = problem.cmdp, problem.cmdp.n_constraints
         self.solver = settings.solver(problem)
-        widest = int(np.diff(cmdp.state_to_choice).max())
-        eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
-        zeta = settings.c_zeta if settings.zeta is None else settings.zeta
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
             n_skipped=settings.n_skipped(),
             n_pilot=settings.pilot,
-            eta_scale=float(eta),
-            zeta_scale=per_constraint(zeta, m, "zeta"),
-            adaptive_eta=settings.eta is None,
-            adaptive_zeta=settings.zeta is None,
+            **learning_rates(settings, cmdp),
             fresh=settings.dual_estimate == "fresh",
             margin=settings.tightening(problem),
             dual_max=dual_cap(problem, settings.lambda_max, settings.cap_factor),
         )
         self.state = pd_anpg.RunState(
-            theta=self.initial_theta(replicates),
-            dual=np.zeros((replicates, m)),
-            rng=streams(seed, replicates),
-            outer=np.full(replicates, -settings.pilot, np.int64),
-            samples=np.zeros(replicates, np.int64),
-            failed=np.full(replicates, -1, np.int64),
+            **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
-            sums=np.zeros((replicates, 1 + 2 * m)),
         )
+        self.state.outer[:] = -settings.pilot
         self.set_up_actions(problem.tables.horizon * (3 * settings.inner + 1))
 
     def work(self) -> pd_anpg.Work:
