@@ -19,7 +19,9 @@ import numpy as np
 
 import fastcmdp as fc
 from fastcmdp import theory
+from fastcmdp.compare import Scales
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
+from fastcmdp.results import interval
 from fastcmdp.theory.points import Point
 
 VARIANTS = {
@@ -91,7 +93,7 @@ def whole_runs(samples: float, replicates: int) -> None:
     }
     for name, (cmdp, policy, inner) in cases.items():
         best = fc.optimum(cmdp)
-        scale = np.ptp(best.constraint_range, axis=1)
+        scales = Scales.of(cmdp, best)
         print(
             f"\n{name}, {samples:.0e} transitions, {replicates} replicates: error of the mixture, last quarter"
         )
@@ -107,10 +109,8 @@ def whole_runs(samples: float, replicates: int) -> None:
             )
             cells = []
             for x in (result.mixture, result.last_quarter):
-                gap = np.abs(x.gap) / abs(best.reward)
-                errors = np.maximum(gap, (x.violation / scale).max(axis=1))
-                half = 2 * errors.std(ddof=1) / math.sqrt(replicates)
-                cells.append(f"{errors.mean():>8.3f} +- {half:.3f}")
+                found = interval(scales.errors(cmdp, x))
+                cells.append(f"{found['mean']:>8.3f} [{found['low']:.3f}, {found['high']:.3f}]")
             print(f"{label:34}" + " ".join(cells), flush=True)
 
 

@@ -1,10 +1,8 @@
-"""Errors of CRPO over three decades of budget, and its speed beside PD-ANPG's sampler.
+"""Time a transition of CRPO beside PD-ANPG's sampler: chains alone, with critics, whole runs.
 
-    python bench/crpo.py [--quick] [--speed]
+    python bench/crpo.py [--quick]
 
-Error: the larger of gap / J_r* and violation over the constraint's range, of the mixture, means over replicates;
-settings are those of ``for_samples``. Speed: medians over interleaved rounds, processor time of one thread, of ratios
-within a round.
+Medians over interleaved rounds, processor time of one thread, of ratios within a round.
 """
 
 from __future__ import annotations
@@ -16,33 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import fastcmdp as fc
 from fastcmdp.kernels.pd_anpg import sample_batch
 from fastcmdp.kernels.td import run_td
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
-
-
-def errors(name: str, cmdp: fc.CMDP, budgets: list[float], replicates: int) -> None:
-    best = fc.optimum(cmdp)
-    span = np.diff(best.constraint_range, axis=1)[:, 0]
-    cases: list[tuple[str, type[Any], dict[str, Any]]] = [
-        ("crpo-softmax", fc.CRPOSoftmax, {}),
-        ("crpo-softmax, carry_over=False", fc.CRPOSoftmax, {"carry_over": False, "c_step": 10.0}),
-        ("crpo", fc.CRPO, {}),
-    ]
-    for label, algorithm, settings in cases:
-        row = []
-        for samples in budgets:
-            made = algorithm.for_samples(cmdp, samples, **settings)
-            result = fc.solve(cmdp, made, replicates=replicates, seed=1, optimum=best)
-            gap = max(float(result.gap.mean()), 0.0) / abs(best.reward)
-            violation = float((result.violation / span).max(axis=1).mean())
-            flag = f", {result.empty.sum()} empty" if result.empty.any() else ""
-            row.append(f"{max(gap, violation):.4f} ({gap:.4f}, {violation:.4f}{flag})")
-        print(f"{name:20} {label:32} " + "  ".join(row), flush=True)
 
 
 def nanoseconds(call: Callable[[], int]) -> float:
@@ -106,17 +82,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--speed", action="store_true", help="speed only")
-    args = parser.parse_args()
-    quick = args.quick
+    quick = parser.parse_args().quick
     for n_states in (20, 100, 1000):
         for gamma in (0.9, 0.99):
             speed(n_states, gamma, 3 if quick else 15)
-    if args.speed:
-        return
-    budgets = [1e5, 1e6] if quick else [1e5, 1e6, 1e7, 1e8]
-    errors("garnet", fc.envs.garnet(), budgets, 2 if quick else 8)
-    errors("resource gathering", fc.envs.resource_gathering(), budgets, 2 if quick else 8)
 
 
 if __name__ == "__main__":

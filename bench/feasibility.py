@@ -9,12 +9,12 @@ means that the mixture violates the limit in expectation. Every method has its d
 from __future__ import annotations
 
 import argparse
-import math
 import time
 
 import numpy as np
 
 import fastcmdp as fc
+from fastcmdp.results import interval
 
 MARGIN = 0.05  # of the cost's range, for PD-ANPG
 
@@ -38,7 +38,7 @@ def main() -> None:
     best = fc.optimum(cmdp)
     span = float(np.ptp(best.constraint_range))
     replicates = 4 if quick else 24
-    print(f"{cmdp!r}; slack and gap of the mixture, {replicates} replicates, 95 % half widths")
+    print(f"{cmdp!r}; slack and gap of the mixture, {replicates} replicates, 95 % intervals")
     for samples in (1e5,) if quick else (1e5, 1e6, 1e7):
         for label, name, changes in (
             ("pd-anpg", "pd-anpg", {}),
@@ -55,8 +55,8 @@ def main() -> None:
                 (cmdp.limits[0] - result.mixture.constraints[:, 0]) / span,
                 result.mixture.gap / abs(best.reward),
             ):
-                half = 2.07 * x.std(ddof=1) / math.sqrt(replicates)
-                cells.append(f"{x.mean():>+9.4f} +- {half:.4f}")
+                found = interval(x)
+                cells.append(f"{found['mean']:>+9.4f} [{found['low']:+.4f}, {found['high']:+.4f}]")
             print(f"{samples:8.0e}  {label:28}" + " ".join(cells), flush=True)
     print(f"{time.perf_counter() - began:.0f} s")
 

@@ -7,11 +7,12 @@ know that this spread is estimated. So resampled means are moved away from the m
     sqrt(n/(n-1)) t / z,      t, z the 97.5 % points of Student's t with n-1 degrees of freedom and of the normal law
 
 before the figure is computed and the percentiles are taken. For a normal population this widens the interval to
-Student's; its asymmetry stays. The rule is the project's own. Coverage of the mean of n replicates, in 3,000 trials:
+Student's; its asymmetry stays. The rule is the project's own. Coverage of the mean of n replicates, in 3,000 trials
+(`python bench/intervals.py`):
 
     n                                   2       4       8       20
-    normal: percentile, this        49, 93  80, 94  88, 95  92, 96 %
-    exponential: percentile, this   46, 87  74, 89  85, 91  90, 93 %
+    normal: percentile, this        50, 93  80, 94  89, 94  92, 95 %
+    exponential: percentile, this   45, 88  74, 88  86, 91  90, 92 %
 
 so even these are short for a skewed population; take 8 replicates or more.
 """

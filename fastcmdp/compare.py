@@ -13,7 +13,7 @@ object of the guarantees. Over replicates,
 Every budget has a schedule of its own (``Algorithm.for_samples``): a guarantee is about a run to its end, with step
 sizes chosen for that end, so a long run's beginning is no substitute for a short run.
 
-All methods get the same budget of expected transitions, the same seeds, and the same sampler. Compilation is not in
+All methods get the same budget of expected transitions, the same seeds, and the same tables. Compilation is not in
 the seconds: a run that is over at once goes first.
 """
 
@@ -371,12 +371,12 @@ def compare(
     policy = policy or TabularSoftmax()
     best = exact_problem(cmdp, optimum)
     made = Comparison(cmdp, best, Scales.of(cmdp, best))
+    bound = policy.bind(cmdp)
     planned: list[tuple[float, Variant, Algorithm]] = []
     for budget in budgets:
         for each in chosen:
             try:
-                if each.algorithm.tabular_only and not isinstance(policy, TabularSoftmax):
-                    raise SettingError(f"{each.label} works on the tabular softmax policy only")
+                each.algorithm.check_policy(bound)
                 planned.append((budget, each, each.for_samples(cmdp, budget, constants_for(each, tuned))))
             except SettingError as error:
                 made.skipped.append(f"{each.label} at {budget:.3g} samples: {error}")
@@ -387,7 +387,9 @@ def compare(
     try:
         for number, (budget, each, settings) in enumerate(planned, 1):
             if each.label not in warm:
-                run(cmdp, each.shortest(), trace=1, **options)
+                # With a callback Ctrl-C is told here alone, as an unfinished run.
+                if not run(cmdp, each.shortest(), trace=1, progress=lambda _: None, **options).finished:
+                    raise KeyboardInterrupt
                 warm.add(each.label)
             stage = Stage(each.label, budget, number, len(planned))
 

@@ -87,7 +87,7 @@ from fastcmdp.kernels.embedding import (
     streams,
 )
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.tables import build_tables
+from fastcmdp.tables import build_tables, row_states
 
 __all__ = [
     "LANES",
@@ -148,12 +148,9 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
     0
     """
     tables = build_tables(cmdp, draws)
-    code = tables.state_row.astype(np.int64)
-    row_state = np.zeros(int((code & -code).sum()), np.int32)
-    row_state[(code - (code & -code)) // 2] = np.arange(cmdp.n_states)
     return Model(
         *tables,
-        row_state,
+        row_states(tables),
         tables.start_entry.reshape(-1),
         tables.branch_entry.reshape(-1),
         tables.choice_word.reshape(-1),

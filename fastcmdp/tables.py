@@ -76,6 +76,14 @@ def n_action_entries(tables: kt.Tables) -> int:
     return int((code & -code).sum())
 
 
+def row_states(tables: kt.Tables) -> np.ndarray:
+    """State of the row that begins at an action entry, int32[P]."""
+    code = tables.state_row.astype(np.int64)
+    states = np.zeros(n_action_entries(tables), np.int32)
+    states[(code - (code & -code)) // 2] = np.arange(len(code))
+    return states
+
+
 def build_actions(tables: kt.Tables, prob: np.ndarray) -> kt.Actions:
     """Alias entries of a policy given as probabilities of choices, float64[C]."""
     actions = kt.Actions(

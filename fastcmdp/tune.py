@@ -234,10 +234,12 @@ def tune(
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     policy = policy or TabularSoftmax()
-    skipped = []
+    bound, skipped = policy.bind(cmdp), []
     for each in list(chosen):
-        if each.algorithm.tabular_only and not isinstance(policy, TabularSoftmax):
-            skipped.append(f"{each.label}: it works on the tabular softmax policy only")
+        try:
+            each.algorithm.check_policy(bound)
+        except SettingError as refusal:
+            skipped.append(f"{each.label}: {refusal}")
             chosen.remove(each)
     if not chosen:
         raise SettingError("; ".join(skipped))

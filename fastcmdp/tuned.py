@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import is_finite
 from fastcmdp.algorithms.variants import Variant, variant
 from fastcmdp.envs.checks import unknown
@@ -67,8 +66,6 @@ def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Cons
     checked: Constants = {}
     for name, table in tables.items():
         place = f"{where}: [{name}]"
-        if str(name).partition("?")[0] not in ALGORITHMS:
-            raise SettingError(f"{place}: {unknown('algorithm', name, ALGORITHMS)}")
         try:
             made = variant(name).algorithm
         except SettingError as error:

@@ -10,7 +10,7 @@ from numba.extending import overload
 
 from fastcmdp.kernels.critics import critic_form, n_hidden, predict
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.pd_anpg import update_level
+from fastcmdp.kernels.levels import LONGEST, update_level
 from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.tables import RowSpace
@@ -18,7 +18,6 @@ from fastcmdp.kernels.td import run_td
 
 _U64 = np.uint64
 _HALF = np.uint64(32)
-_LONGEST = 9.0  # no advantage measured is taken for less than its square over this many
 
 
 class Steps(NamedTuple):
@@ -173,7 +172,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             level = max(state.recent[r, signal], state.average[r, signal])
         h = steps.step
         if steps.adaptive_step:
-            level = max(level, square[signal] / _LONGEST)
+            level = max(level, square[signal] / LONGEST)
             h = h / (root_t * math.sqrt(level)) if level > 0.0 else 0.0
         at = signal * d
         finite = True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.pd_anpg import update_level
+from fastcmdp.kernels.levels import LONGEST, MEMORY, dual_rate, update_level
 from fastcmdp.kernels.policies import refresh_all
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.tables import RowSpace
@@ -54,10 +54,6 @@ class Work(NamedTuple):
     estimate: np.ndarray  # float64[C, 1+m]: Q hat
     value: np.ndarray  # float64[1+m]: V hat of a state, then J hat
     space: RowSpace
-
-
-_MEMORY = 0.95  # of the recent J, as of the recent levels
-_LONGEST = 9.0  # no step has a natural norm above this many times the level
 
 
 @kernel
@@ -132,7 +128,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             tables, actions, state.rng[r], work.job_choice, work.job_row, work.total, work.last_pair
         )
         mean_estimates(work.total, steps.n_rollouts, estimate)
-        weight = max(1.0 - _MEMORY, 1.0 / (state.outer[r] + 1))
+        weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1))
         deviation = 0.0
         for k in range(1 + m):
             found = plug_in(state_to_choice, prob, start, estimate, k)
@@ -154,13 +150,12 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             zeta = steps.zeta_scale[i]
             if steps.adaptive_zeta:
                 variance = max(state.recent[r, 2 + i], state.average[r, 2 + i])
-                scale = deviation if deviation > 0.0 else math.sqrt(variance)
-                zeta *= scale / (variance * root) if variance > 0.0 else 0.0
+                zeta *= dual_rate(deviation, variance, root)
             dual[i] = min(max(dual[i] - zeta * work.value[1 + i], 0.0), steps.dual_max[i])
         if norm > 0.0:
             step = steps.eta_scale
             if steps.adaptive_eta:
-                step /= root * math.sqrt(max(level, norm / _LONGEST))
+                step /= root * math.sqrt(max(level, norm / LONGEST))
             else:
                 step *= tables.horizon
             finite = True

@@ -22,6 +22,7 @@ from fastcmdp.kernels.asgd import (
     natural_norm,
 )
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.levels import LONGEST, dual_rate, update_level
 from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
 from fastcmdp.kernels.policies import (
     Scores,
@@ -87,10 +88,6 @@ class Work(NamedTuple):
     weights: Weights
     omega: np.ndarray  # float64[slots]
     space: RowSpace
-
-
-_MEMORY = 0.95  # of the recent levels: about the last twenty outer steps
-_LONGEST = 9.0  # no step has a natural norm above this many times the level
 
 
 @kernel
@@ -178,20 +175,6 @@ def mean_and_variance(total, n, k):
 
 
 @kernel
-def update_level(state, r, i, value, n_pilot):
-    """Fold a measurement into level i of replicate r and return the level: the larger of recent and average.
-
-    The recent one notices at once when noise grows (a policy that has just found a reward), the average keeps
-    a quiet stretch from making the steps long again.
-    """
-    n = n_pilot + state.outer[r] + 1
-    state.average[r, i] += (value - state.average[r, i]) / n
-    weight = max(1.0 - _MEMORY, 1.0 / n)
-    state.recent[r, i] += (value - state.recent[r, i]) * weight
-    return max(state.recent[r, i], state.average[r, i])
-
-
-@kernel
 def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
 
@@ -233,16 +216,14 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
                 sums[1 + m + i] += dual[i]
                 zeta = steps.zeta_scale[i]
                 if steps.adaptive_zeta:
-                    # Without spread of the reward (a constant one, or none seen yet) multipliers have scale 1.
-                    scale = spread if spread > 0.0 else math.sqrt(variance)
-                    zeta *= scale / (variance * root_k) if variance > 0.0 else 0.0
+                    zeta *= dual_rate(spread, variance, root_k)
                 estimate = work.occupancy_total[n_inner, 1 + i] if steps.fresh else mean
                 moved = dual[i] - zeta * (estimate - steps.margin[i])
                 dual[i] = min(max(moved, 0.0), steps.dual_max[i])
         if learning and norm > 0.0:
             eta = steps.eta_scale
             if steps.adaptive_eta:
-                eta /= root_k * math.sqrt(max(level, norm / _LONGEST))
+                eta /= root_k * math.sqrt(max(level, norm / LONGEST))
             finite = True
             for i in range(n_slots):
                 work.omega[i] = theta[work.scores.coordinate[i]] + eta * work.omega[i]

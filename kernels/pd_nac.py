@@ -34,13 +34,12 @@ from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.policies import refresh_states
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label
+from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 _LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _LENGTH = np.uint64((1 << 24) - 1)
 
 
@@ -185,12 +184,6 @@ def _draw(
     return (first + min(_U64(unit(alias, bits) * np.float64(n)), n - _ONE) if explores else q), doubt
 
 
-@inlined
-def _state_of(row_state, code):
-    """State whose row of action entries has this code."""
-    return _U64(row_state[(code ^ (code & (~code + _ONE))) >> _ONE])
-
-
 @kernel
 def advance(policy, tables, actions, steps, state, work, r, n_steps):
     """Make n_steps steps of replicate r: transition, actor, dual, critics; all rows are up to date after step K."""
@@ -225,7 +218,7 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         left = geometric_horizon(_next(rng), log_gamma_inverse)
         word = _next(rng)
         code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
-        s = _state_of(row_state, code)
+        s = state_of_row(row_state, code)
         here, doubt = _draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
             s, code, rng, word,
@@ -240,7 +233,7 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         word = _next(rng)
         branches = choice_word[words * here]
         code = draw_label(entry, branches >> LENGTH_BITS, branches & _LENGTH, branch_bits(entry, word))
-        there = _state_of(row_state, code)
+        there = state_of_row(row_state, code)
         then, doubt = _draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
             there, code, rng, word,
@@ -266,7 +259,7 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
                 left = geometric_horizon(_next(rng), log_gamma_inverse)
                 word = _next(rng)
                 code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
-                start = _state_of(row_state, code)
+                start = state_of_row(row_state, code)
             for j in range(start_state.shape[0] if every else 1):
                 at = _U64(start_state[j]) if every else start
                 first, last = _U64(state_to_choice[at]), _U64(state_to_choice[at + _ONE])

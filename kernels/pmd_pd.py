@@ -36,7 +36,9 @@ class RunState(NamedTuple):
     outer: np.ndarray  # int64[R]
     samples: np.ndarray  # int64[R]
     failed: np.ndarray  # int64[R]
-    sums: np.ndarray  # float64[R, 1+2m]
+    sums: (
+        np.ndarray
+    )  # float64[R, 1+2m]: of the estimates of J, and of the modified multipliers lt that prices use
 
 
 class Work(NamedTuple):

@@ -18,10 +18,8 @@ from numba.extending import overload
 
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
 from fastcmdp.kernels.neural import backward, forward
-from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row
+from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row, state_of_row
 from fastcmdp.kernels.vectors import combine, dot
-
-_ONE = np.uint64(1)
 
 
 class Tabular(NamedTuple):
@@ -236,7 +234,7 @@ def _prepare_row(actions, tables, code):
     if _is(actions, LazyActions):
 
         def lazy(actions, tables, code):
-            s = actions.row_state[(code ^ (code & (~code + _ONE))) >> _ONE]
+            s = np.int64(state_of_row(actions.row_state, code))
             if actions.stamp[s] != actions.now[0]:
                 actions.stamp[s] = actions.now[0]
                 one = actions.one

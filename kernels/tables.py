@@ -171,6 +171,12 @@ def draw_action(entry, code, bits):
     return draw_label(entry, (code ^ n) >> _U64(1), n, bits)
 
 
+@inlined
+def state_of_row(row_state, code):
+    """State (uint64) whose row of action entries has this code, from the states of rows by their first entry."""
+    return _U64(row_state[(code ^ (code & (~code + _U64(1)))) >> _U64(1)])
+
+
 @kernel
 def build_state_rows(state_to_choice, state_row):
     """Fill the row codes of all states; return the number of action entries P."""

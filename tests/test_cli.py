@@ -183,7 +183,7 @@ FAULTS = [
     (("compare", "env:river_swim", "--samples", "lots"), "--samples 'lots'"),
     (("compare", "env:river_swim", "--samples=-3"), "--samples '-3'"),
     (("compare", "env:river_swim", "--algorithms", "pd-anpg,pd-anpg"), "each once"),
-    (("compare", "env:river_swim", "--algorithms", "pd-anpg,"), "algorithm ''"),
+    (("compare", "env:river_swim", "--algorithms", "pd-anpg,"), "unknown algorithm: ''"),
     (("compare", "env:river_swim", "--algorithms", "pd-anpg?iner=3"), "did you mean 'inner'"),
     (("compare", "env:river_swim", "--policy", "tabula"), "did you mean 'tabular'"),
     (("compare", "env:river_swim", "--plot", "run.jpg"), ".svg"),
@@ -609,13 +609,10 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
     answer = cli("warmup", "--json")
-    kinds = ("Tabular", "DenseFeatures", "SparseFeatures", "Network")
-    expected = {
-        (name, kind)
-        for name, made in fc.ALGORITHMS.items()
-        for kind in kinds
-        if kind == "Tabular" or (not made.tabular_only and (kind != "Network" or made.samples_only))
-    }
+    general = ("DenseFeatures", "SparseFeatures", "ReluNetwork")
+    expected = {(name, "Tabular") for name in fc.ALGORITHMS}
+    expected |= {(name, kind) for name in ("pd-anpg", "npg-pd", "c-npg-pda", "crpo") for kind in general}
+    expected |= {(name, "Network") for name in ("pd-anpg", "npg-pd", "c-npg-pda")}
     live = {name for name, made in fc.ALGORITHMS.items() if made.samples_only}
     assert {"pd-anpg", "npg-pd"} <= live
     expected |= {(name, kind) for name in live for kind in ("Linear", "LiveNetwork")}

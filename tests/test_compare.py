@@ -30,10 +30,6 @@ class StandIn(fc.PDANPG):
     constants = {"c_eta": (0.5, 2.0)}  # noqa: RUF012
     tabular_only = True
 
-    @classmethod
-    def for_epsilon(cls, cmdp, epsilon, **settings):
-        return cls(**dataclasses.asdict(fc.PDANPG.for_epsilon(cmdp, epsilon, **settings)))
-
 
 @pytest.fixture
 def stand_in(monkeypatch):
@@ -296,3 +292,37 @@ def test_a_plot_shows_zero_and_every_method(found, tmp_path):
     assert violation.get_ylim()[0] < 0
     with pytest.raises(fc.SettingError, match="jpgg"):
         plot_comparison(found, tmp_path / "c.jpgg")
+
+
+def test_methods_without_a_critic_for_the_policy_are_left_out():
+    policy = fc.NeuralSoftmax(np.eye(MODEL.n_states), hidden=(2,))
+    found = fc.compare(MODEL, ["crpo", "pmd-pd", "pd-anpg"], 2e4, replicates=2, policy=policy, optimum=BEST)
+    assert [entry["name"] for entry in found.to_dict()] == ["pd-anpg"]
+    assert "crpo has no critic" in found.skipped[0]
+    assert "tabular softmax policy only" in found.skipped[1]
+
+
+def test_ctrl_c_while_kernels_compile_is_no_result(monkeypatch):
+    import importlib
+
+    module = importlib.import_module("fastcmdp.compare")  # the name in the package is the function
+    calls = []
+
+    def run(cmdp, settings, **options):
+        calls.append(settings)
+        result = fc.solve(cmdp, settings, **options)
+        if len(calls) == 1:
+            result.trace.done -= 1  # as after Ctrl-C, which solve turns into an unfinished result
+        return result
+
+    monkeypatch.setattr(module, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        fc.compare(MODEL, "pd-anpg", 2e4, replicates=2, optimum=BEST)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_variant_is_as_short_as_its_method(name):
+    from fastcmdp.algorithms.variants import variant
+
+    assert variant(name).shortest() == ALGORITHMS[name].shortest()

@@ -282,7 +282,8 @@ def exact_crpo(cmdp: fc.CMDP, n_outer: int, step: float, tol: float) -> tuple[np
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_bound_for_exact_q(seed: int) -> None:
-    """Step (1-gamma) sqrt(2 log A / T): N_0 is not empty, gap and violation over it are at most tol.
+    """The recursion itself with exact Q (written out here, no kernel), step (1-gamma) sqrt(2 log A / T): N_0 is not
+    empty, gap and violation over it are at most tol.
 
     The bound's tol exceeds the range of J for short runs, and then asks for nothing; T makes it a quarter of that.
     """

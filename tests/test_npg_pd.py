@@ -164,7 +164,8 @@ def exact_softmax(cmdp: fc.CMDP, best: exact.Optimum, n_outer: int, sign: float 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_softmax_with_exact_advantages_respects_its_bounds(seed: int) -> None:
-    """Ding et al. (2020), Theorem 1 as recalled; gamma is small, so that the bounds are below what is possible."""
+    """Ding et al. (2020), Theorem 1 as recalled, on the recursion itself with exact advantages (no kernel); gamma is
+    small, so that the bounds are below what is possible."""
     cmdp = fc.envs.garnet(n_states=6, n_actions=3, gamma=0.2, seed=seed)
     best = fc.optimum(cmdp)
     assert np.ptp(cmdp.signals, axis=0).max() <= 1

@@ -135,7 +135,7 @@ def exact_run(model: fc.CMDP, alpha: float, dual_step: float, n_outer: int, n_sw
 
 
 def test_error_falls_like_one_over_the_outer_steps() -> None:
-    """The larger of gap and violation, exact evaluations, K = 20 to 160: halved by each doubling, within a tenth."""
+    """The recursion itself with exact evaluations (`exact_run`, no kernel): K = 20 to 160, halved by each doubling."""
     model = fc.envs.garnet(n_states=6, n_actions=3, gamma=0.8, seed=2)
     best = fc.optimum(model)
     assert best.duals[0] > 0.05
@@ -147,7 +147,7 @@ def test_error_falls_like_one_over_the_outer_steps() -> None:
     np.testing.assert_allclose(np.array(errors[1:]) / errors[:-1], 0.5, atol=0.05)
 
 
-def test_large_alpha_is_slow_and_settings_are_checked() -> None:
+def test_settings_are_checked_and_overflow_stops_the_run() -> None:
     with pytest.raises(fc.SettingError, match=r"at most \(1-gamma\)/alpha"):
         fc.solve(MODEL, fc.PMDPD(outer=1, alpha=1.0, eta=0.3))
     for wrong in ({"rollouts": 0}, {"pairs": 0}, {"alpha": -1.0}, {"dual_step": [1.0, 0.0]}, {"sweeps": 1.5}):

@@ -12,6 +12,7 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp.algorithms.variants import variant
+from fastcmdp.cli import main
 from fastcmdp.compare import Scales
 from fastcmdp.problem import streams
 from fastcmdp.tune import points, trial_constants, trial_seed
@@ -189,3 +190,18 @@ def test_methods_that_do_not_fit_are_left_out():
 def test_what_is_refused(changed, words):
     with pytest.raises(fc.SettingError, match=words):
         fc.tune(MODEL, **({"trials": 2} | SEARCH | changed))
+
+
+def test_methods_without_a_critic_for_the_policy_are_left_out():
+    policy = fc.NeuralSoftmax(np.eye(MODEL.n_states), hidden=(2,))
+    found = fc.tune(MODEL, ["crpo", "pd-anpg"], trials=1, policy=policy, **SEARCH)
+    assert list(found.trials) == ["pd-anpg"]
+    assert "crpo has no critic" in found.skipped[0]
+
+
+def test_the_command_line_refuses_models_without_an_exact_optimum(monkeypatch, capsys):
+    import importlib
+
+    monkeypatch.setattr(importlib.import_module("fastcmdp.compare"), "EXACT_CHOICES", 10)
+    assert main(["tune", "env:river_swim", "--samples", "2e4", "--trials", "1"]) == 2
+    assert "choices" in capsys.readouterr().err

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.c_npg_pda import CNPGPDA
 from fastcmdp.algorithms.crpo import CRPO
@@ -13,6 +11,7 @@ from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.pd_nac import PDNAC
 from fastcmdp.algorithms.pmd_pd import PMDPD
+from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import SettingError
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -48,7 +47,5 @@ def algorithm(name: str) -> type[Algorithm]:
     10
     """
     if name not in ALGORITHMS:
-        near = difflib.get_close_matches(name, ALGORITHMS, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise SettingError(f"algorithm {name!r} is unknown; {hint}known: {', '.join(ALGORITHMS)}")
+        raise SettingError(unknown("algorithm", name, ALGORITHMS))
     return ALGORITHMS[name]

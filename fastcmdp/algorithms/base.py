@@ -14,9 +14,10 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import policies as kinds
 from fastcmdp.kernels.tables import Actions, RowSpace, row_space
+from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem, streams
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import n_action_entries
+from fastcmdp.tables import n_action_entries, row_states
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -226,6 +227,15 @@ class Algorithm:
         """Settings of a run that is over at once: what compiles the kernels."""
         return cls(outer=1)
 
+    @classmethod
+    def check_policy(cls, policy: BoundPolicy) -> None:
+        """Raise a SettingError if the method cannot work on this policy class."""
+        if cls.tabular_only and not isinstance(policy.data, kinds.Tabular):
+            raise SettingError(
+                f"{cls.name} works on the tabular softmax policy only; leave out the policy, or choose a method for "
+                "general policies"
+            )
+
     def run(self, problem: Problem, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""
         raise NotImplementedError
@@ -269,13 +279,9 @@ class Run:
     state: Any
 
     def __init__(self, settings: Any, problem: Problem) -> None:
+        settings.check_policy(problem.policy)
         self.settings = settings
         self.problem = problem
-        if settings.tabular_only and not isinstance(problem.policy.data, kinds.Tabular):
-            raise SettingError(
-                f"{settings.name} works on the tabular softmax policy only; leave out the policy, or choose a method "
-                "for general policies"
-            )
 
     def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
         """The arrays that every state has, as they are at the start."""
@@ -297,15 +303,12 @@ class Run:
             theta += self.problem.policy.initial
         return theta
 
-    def set_up_actions(self, draws_per_step: float) -> None:
-        """Make the action tables of all replicates: kept up to date, or made where a draw needs them.
-
-        ``draws_per_step``: expected transitions between two changes of theta.
-        """
-        self.actions = [self._actions(r, draws_per_step) for r in range(len(self.state.theta))]
+    def set_up_actions(self) -> None:
+        """Make the action tables of all replicates: kept up to date, or made where a draw needs them."""
+        self.actions = [self._actions(r) for r in range(len(self.state.theta))]
         self.refresh()
 
-    def _actions(self, r: int, draws_per_step: float) -> Any:
+    def _actions(self, r: int) -> Any:
         problem = self.problem
         tables, policy = problem.tables, problem.policy
         if isinstance(problem.cmdp, Simulator):
@@ -313,13 +316,11 @@ class Run:
         n_states = problem.cmdp.n_states
         entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
         prob = np.empty(problem.cmdp.n_choices)
-        if isinstance(policy.data, kinds.Tabular) or draws_per_step > n_states:
+        draws = self.settings.outer_samples(problem.cmdp)  # between two changes of theta
+        if isinstance(policy.data, kinds.Tabular) or draws > n_states:
             return Actions(entry, prob)
-        row_state = np.empty(len(entry), np.int32)
-        code = tables.state_row.astype(np.int64)
-        row_state[(code - (code & -code)) // 2] = np.arange(n_states)
         return kinds.LazyActions(
-            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_state,
+            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_states(tables),
             policy.data, self.state.theta[r], self.row_space(), np.zeros(1, np.int64),
         )  # fmt: skip
 

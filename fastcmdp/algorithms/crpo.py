@@ -51,6 +51,7 @@ from fastcmdp.errors import SettingError
 from fastcmdp.kernels import crpo
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
+from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
@@ -163,14 +164,20 @@ class CRPO(Algorithm):
         steps = scheduled(cmdp, epsilon, c_T, c_in, 4.0)
         return cls(**(steps | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
-        """Set up replicates that have not moved yet."""
-        bound = problem.policy.critic_bound
-        if bound is None:
+    @classmethod
+    def check_policy(cls, policy: BoundPolicy) -> None:
+        """Raise a SettingError if no critic is known for this policy class."""
+        if policy.critic_bound is None:
             raise SettingError(
-                f"{self.name} has no critic for this policy class: give TabularSoftmax(), LogLinear(features) or "
+                f"{cls.name} has no critic for this policy class: give TabularSoftmax(), LogLinear(features) or "
                 "ReluSoftmax(features)"
             )
+
+    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
+        """Set up replicates that have not moved yet."""
+        self.check_policy(problem.policy)
+        bound = problem.policy.critic_bound
+        assert bound is not None  # by check_policy
         horizon = 1.0 / (1.0 - problem.cmdp.gamma)
         radius = 2.0 * math.sqrt(problem.cmdp.n_choices / bound) * horizon
         rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
@@ -229,7 +236,7 @@ class CRPORun(Run):
             average=np.zeros((replicates, 1 + m)),
         )
         self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
-        self.set_up_actions(settings.inner)
+        self.set_up_actions()
 
     def kept(self) -> NDArray[np.int64]:
         """Size of N_0 so far, int64[R]."""

@@ -44,7 +44,7 @@ from fastcmdp.kernels.npg_pd import Projected
 from fastcmdp.problem import Problem
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
-C_H = {"uniform": 4.0, "weighted": 4.0}
+C_H = 4.0
 ORDER = {"uniform": 4, "weighted": 2}  # H ~ epsilon to this power, inverted
 
 
@@ -136,7 +136,7 @@ class NPGPD(PrimalDual):
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, c_H: float | None = None, **settings: Any
+        cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, c_H: float = C_H, **settings: Any
     ) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma).
 
@@ -152,6 +152,5 @@ class NPGPD(PrimalDual):
         e = relative_target(cmdp, epsilon)
         average = settings.get("average", cls.average)
         require(average in ORDER, "average", average, "'uniform' or 'weighted'")
-        c_H = C_H[average] if c_H is None else c_H
         check_constants(c_K=c_K, c_H=c_H)
         return cls(**({"outer": whole(c_K / e**2), "inner": whole(c_H / e ** ORDER[average])} | settings))

@@ -133,7 +133,7 @@ class NPGPDSoftmaxRun(Run):
             average=np.zeros((replicates, 2 + m)),
             centre=np.zeros((replicates, 1 + m)),
         )
-        self.set_up_actions(settings.outer_samples(cmdp))
+        self.set_up_actions()
 
     def work(self) -> npg_pd_softmax.Work:
         """Work space for one thread."""

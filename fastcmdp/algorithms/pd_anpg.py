@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, cast
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,15 +145,7 @@ class PDANPG(PrimalDual):
         return per_constraint(self.margin, cmdp.n_constraints, "margin") / cmdp.constraint_scale
 
     @classmethod
-    def for_epsilon(
-        cls,
-        cmdp: CMDP,
-        epsilon: float,
-        *,
-        c_K: float | None = None,
-        kappa: float | None = None,
-        **settings: Any,
-    ) -> Self:
+    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 
         Parameters
@@ -161,10 +153,8 @@ class PDANPG(PrimalDual):
         cmdp : CMDP
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1].
-        c_K, kappa : float, optional
-            Of the schedule; default: its own.
         **settings
-            ``c_H`` of the schedule, and settings of this class.
+            ``c_K``, ``c_H`` and ``kappa`` of the schedule, and settings of this class.
 
         Examples
         --------
@@ -174,5 +164,4 @@ class PDANPG(PrimalDual):
         """
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
-        settings |= {name: value for name, value in (("c_K", c_K), ("kappa", kappa)) if value is not None}
-        return cast(Self, practical_schedule(cmdp, epsilon, **settings))
+        return cls(**asdict(practical_schedule(cmdp, epsilon, **settings)))

@@ -57,7 +57,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_nac, policies
 from fastcmdp.kernels.tables import Actions
 from fastcmdp.problem import Problem
-from fastcmdp.tables import n_action_entries
+from fastcmdp.tables import row_states
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
 LARGEST = 1e250  # no logit may come near the end of the numbers
@@ -193,10 +193,8 @@ class PDNACRun(Run):
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
         )
-        self.row_state = np.zeros(n_action_entries(tables), np.int32)
-        code = tables.state_row.astype(np.int64)
-        self.row_state[(code - (code & -code)) // 2] = np.arange(cmdp.n_states)
-        self.set_up_actions(1.0)
+        self.row_state = row_states(tables)
+        self.set_up_actions()
 
     def _refresh(self, r: int) -> None:
         """Rebuild the entries from the logits they were made of, which lag behind theta."""

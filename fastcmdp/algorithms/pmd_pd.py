@@ -201,7 +201,7 @@ class PMDPDRun(Run):
             **self.common_state(seed, replicates),
             estimate=np.full((replicates, 1 + m), np.nan),
         )
-        self.set_up_actions(settings.outer_samples(cmdp))
+        self.set_up_actions()
 
     def work(self) -> pmd_pd.Work:
         """Work space for one thread."""

@@ -140,7 +140,7 @@ class PrimalDualRun(Run):
             average=np.zeros((replicates, 2 + m)),
         )
         self.state.outer[:] = -settings.pilot
-        self.set_up_actions(problem.tables.horizon * (3 * settings.inner + 1))
+        self.set_up_actions()
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""

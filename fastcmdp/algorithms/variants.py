@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastcmdp.algorithms import algorithm
@@ -41,7 +41,7 @@ class Variant:
         """Settings of a run that is over at once and calls the same kernels."""
         names = self.algorithm.setting_names()
         own = {key: value for key, value in self.settings.items() if key in names}
-        return self.algorithm(**({"outer": 1} | own))
+        return replace(self.algorithm.shortest(), **own)
 
     @property
     def searched(self) -> dict[str, tuple[float, float]]:

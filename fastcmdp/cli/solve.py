@@ -166,9 +166,10 @@ def solve(
 
 def _tuned(name: str, file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
     """The constants of a file that apply: all to a schedule, else those that are settings of the algorithm."""
-    found: dict[str, Any] = read_constants(file).get(name, {})
-    if not found:
+    tables = read_constants(file)
+    if name not in tables and not quiet:
         note(f"no constants in {file} for {name}: defaults")
+    found: dict[str, Any] = tables.get(name, {})
     if scheduled:
         return found
     names = algorithm_by_name(name).setting_names()

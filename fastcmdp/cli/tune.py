@@ -36,7 +36,7 @@ from fastcmdp.cli.common import (
     read_model,
 )
 from fastcmdp.cli.progress import APART
-from fastcmdp.exact import optimum
+from fastcmdp.compare import exact_problem
 from fastcmdp.tune import Tuning
 from fastcmdp.tune import tune as search
 
@@ -73,7 +73,7 @@ def tune(
         chosen, budget, made = methods(algorithms), numbers("--samples", (samples,)), policy_class(policy)
         check_output(out)
         cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
-        best = optimum(cmdp)
+        best = exact_problem(cmdp, None)
         silent = quiet or (json and not sys.stdout.isatty())
         found = search(
             cmdp,

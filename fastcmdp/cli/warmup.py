@@ -10,12 +10,13 @@ import numpy as np
 import scipy
 
 from fastcmdp import envs, simulators
-from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.algorithms import ALGORITHMS, Algorithm
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
 from fastcmdp.kernels import pd_anpg
 from fastcmdp.kernels.streams import next_word
-from fastcmdp.policies import LogLinear, NeuralSoftmax, Policy, TabularSoftmax
+from fastcmdp.policies import BoundPolicy, LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
 from fastcmdp.problem import streams
 from fastcmdp.solve import solve
 from fastcmdp.tables import build_actions, build_tables
@@ -47,6 +48,7 @@ def jobs() -> dict[str, Callable[[], object]]:
         "log-linear, dense": LogLinear(identity),
         "log-linear, sparse": LogLinear(scipy.sparse.csr_array(identity)),
         "neural": NeuralSoftmax(choice_features=identity, hidden=(2,)),
+        "relu": ReluSoftmax(identity, width=2),
     }
     queue = simulators.marketing(levels=2)
     live: dict[str, Policy] = {
@@ -59,8 +61,7 @@ def jobs() -> dict[str, Callable[[], object]]:
         )
         for algorithm in ALGORITHMS.values()
         for kind, policy in kinds.items()
-        if kind == "tabular" or not algorithm.tabular_only
-        if kind != "neural" or algorithm.samples_only
+        if _takes(algorithm, policy.bind(cmdp))
     }
     runs |= {
         f"{algorithm.name}, {kind}": partial(solve, queue, algorithm.shortest(), policy=policy, trace=1)
@@ -69,6 +70,14 @@ def jobs() -> dict[str, Callable[[], object]]:
         if algorithm.samples_only
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
+
+
+def _takes(algorithm: type[Algorithm], policy: BoundPolicy) -> bool:
+    try:
+        algorithm.check_policy(policy)
+    except SettingError:
+        return False
+    return True
 
 
 def _uncalled(cmdp: CMDP) -> None:

@@ -26,6 +26,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fastcmdp.algorithms.base import relative_target
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA
 from fastcmdp.cmdp import CMDP
@@ -232,14 +233,9 @@ def practical_schedule(
     >>> fine.outer / coarse.outer, fine.inner - coarse.inner  # 4 times K, 20 log 2 more H
     (4.0, 14)
     """
-    for name, value in (("epsilon", epsilon), ("c_K", c_K), ("c_H", c_H), ("kappa", kappa)):
+    for name, value in (("c_K", c_K), ("c_H", c_H), ("kappa", kappa)):
         check_positive(name, value)
-    relative = (1.0 - cmdp.gamma) * epsilon
-    if relative >= 1:
-        raise SettingError(
-            f"epsilon = {epsilon!r}: J itself ranges over 1/(1-gamma) = {1 / (1 - cmdp.gamma):.6g}; a smaller target "
-            "is expected"
-        )
+    relative = relative_target(cmdp, epsilon)
     ratio: dict[str, Any] = {}
     if kappa != NOMINAL_KAPPA and "mu_f" not in settings and "g_squared" not in settings:
         # Only the ratio G^2/mu_F enters alpha and beta.
