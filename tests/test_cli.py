@@ -159,7 +159,7 @@ FAULTS = [
     (("solve", *SMALL, "--policy", "tabula"), "did you mean 'tabular'"),
     (("solve", *SMALL, "--algorithm", "pd-anp"), "did you mean 'pd-anpg'"),
     (("solve", *SMALL, "--set", "c_zet=2"), "did you mean 'c_zeta'"),
-    (("solve", *SMALL, "--set", "c_zeta"), "NAME=VALUE"),
+    (("solve", *SMALL, "--set", "c_zeta"), "--set: key=value is expected"),
     (("solve", *SMALL, "--set", "c_zeta=fast"), "c_zeta"),
     (("solve", *SMALL, "--set", "outer=50"), "given twice"),
     (("solve", *SMALL, "--set", "zeta=0.1,0.2"), "zeta has 2 values"),

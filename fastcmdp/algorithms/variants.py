@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastcmdp.algorithms import algorithm
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.checks import unknown
-from fastcmdp.envs.spec import parse_value
+from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 
 
@@ -67,22 +67,16 @@ def variant(text: str) -> Variant:
     name, question, query = text.partition("?")
     made = algorithm(name)
     names = set(made.setting_names()) - {"outer"}
-    settings: dict[str, Any] = {}
-    for part in query.split("&") if question else []:
-        key, equals, value = part.partition("=")
-        if not equals or not key or not value:
-            raise SettingError(f"{text!r}: NAME?key=value&key=value is expected, found {part!r}")
+    settings: dict[str, Any] = parse_settings(query.split("&") if question else (), repr(text))
+    for key in settings:
         if key == "outer":
             raise SettingError(f"{text!r}: outer follows from the budget of samples; leave it out")
         if key not in names | set(made.constants):
             raise SettingError(
                 f"{text!r}: " + unknown(f"setting of {name}", key, names | set(made.constants))
             )
-        if key in settings:
-            raise SettingError(f"{text!r}: {key} is given twice")
-        settings[key] = parse_value(value)
     try:
-        made(**{key: value for key, value in settings.items() if key in {f.name for f in fields(made)}})
+        made(**{key: value for key, value in settings.items() if key in made.setting_names()})
     except (TypeError, ValueError) as error:
         raise SettingError(f"{text!r}: {error}") from error
     return Variant(text, made, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +39,7 @@ from fastcmdp.cli.common import (
 from fastcmdp.cli.progress import Callback, reporting
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.checks import unknown
-from fastcmdp.envs.spec import parse_value
+from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.policies import Policy
 from fastcmdp.results import Result
@@ -187,21 +187,18 @@ def _settings(
     Where a schedule makes the rest, its constants are settings too, and outer is not.
     """
     made = algorithm_by_name(name)
-    own = [field.name for field in fields(made)]
+    own = made.setting_names()
     valid = [key for key in own if key != "outer" or not scheduled]
     valid += [key for key in made.constants if key not in own and scheduled]
     changed: dict[str, Any] = {
         key: value for key, value in (("outer", outer), ("inner", inner)) if value is not None
     }
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key or not value:
-            raise SettingError(f"--set {pair!r}: NAME=VALUE is expected, with one of {', '.join(valid)}")
+    for key, value in parse_settings(pairs, "--set").items():
         if key not in valid:
             raise SettingError(unknown(f"setting of {name}", key, valid))
         if key in changed:
             raise SettingError(f"{key} is given twice")
-        changed[key] = parse_value(value)
+        changed[key] = value
     try:
         made(**{key: value for key, value in changed.items() if key in own})
     except (TypeError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import unquote
 
@@ -62,7 +62,7 @@ def from_spec(spec: str) -> CMDP:
         raise SettingError(
             f"a generated model is env:NAME?key=value&... or gym:ID?key=value&..., got {spec!r}"
         )
-    settings = _settings(query, spec)
+    settings: dict[str, Any] = parse_settings(query.split("&") if query else (), repr(spec))
     if kind == "gym":
         if "env" in settings:
             raise SettingError(f"unknown key in {spec!r}: 'env'")
@@ -77,14 +77,26 @@ def from_spec(spec: str) -> CMDP:
     return GENERATORS[name](**settings)
 
 
-def _settings(query: str, spec: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for part in query.split("&") if query else []:
+def parse_settings(parts: Iterable[str], where: str) -> dict[str, Value]:
+    """Settings written as key=value; percent escapes are resolved, ``where`` is what a message begins with.
+
+    Raises
+    ------
+    SettingError
+        Not of this form, or a key twice.
+
+    Examples
+    --------
+    >>> parse_settings(["n_states=6", "limit=none"], "env:river_swim")
+    {'n_states': 6, 'limit': None}
+    """
+    settings: dict[str, Value] = {}
+    for part in parts:
         key, equals, text = part.partition("=")
         if not key or not equals or not text:
-            raise SettingError(f"settings are key=value joined by &, got {part!r} in {spec!r}")
+            raise SettingError(f"{where}: key=value is expected, found {part!r}")
         if key in settings:
-            raise SettingError(f"{key!r} is given twice in {spec!r}")
+            raise SettingError(f"{where}: {key} is given twice")
         settings[key] = parse_value(unquote(text))
     return settings
 
