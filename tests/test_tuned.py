@@ -118,7 +118,8 @@ def test_a_variant_takes_its_own_table_or_its_algorithms():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("pd-anpg?", "key=value is expected"), ("pd-anpg?inner", "key=value is expected"), ("pd-anpg?=1", "key=value is expected"),
+        ("pd-anpg?", "key=value is expected"), ("pd-anpg?inner", "key=value is expected"),
+        ("pd-anpg?=1", "key=value is expected"),
         ("pd-anpg?outer=5", "outer follows from the budget"), ("pd-anpg?inner=5&inner=6", "given twice"),
         ("pd-anpg?inner=0.5", "inner = 0.5"), ("pd-anpg?inne=5", "did you mean 'inner'"), ("", "unknown"),
         ("pd-anpgs?inner=3", "did you mean 'pd-anpg'"),
