@@ -46,6 +46,25 @@ class Interval(NamedTuple):
         }
 
 
+def resampled(n: int, draws: int, rng: np.random.Generator) -> Float:
+    """Weights of n replicates in resampled means that are moved away from the mean as said above, float64[draws, n].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bool(np.allclose(resampled(4, 3, np.random.default_rng(0)).sum(axis=1), 1.0))
+    True
+    """
+    from scipy.special import stdtrit  # here, since it is slow to import
+
+    if n == 1:
+        return np.ones((draws, 1))
+    even = np.full(n, 1.0 / n)
+    t, z = (stdtrit(df, (1.0 + LEVEL) / 2) for df in (n - 1, np.inf))
+    spread = np.sqrt(n / (n - 1)) * t / z
+    return np.asarray(even + spread * (rng.multinomial(n, even, draws) / n - even))
+
+
 def bootstrap(
     values: Float, figure: Callable[[Float], Float] = lambda mean: mean, *, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
@@ -74,8 +93,6 @@ def bootstrap(
     >>> float(found.mean), bool(0.0 < found.low < 1.0), bool(4.0 < found.high < 5.0)
     (2.5, True, True)
     """
-    from scipy.special import stdtrit  # here, since it is slow to import
-
     rows = values[~np.isnan(values).reshape(len(values), -1).all(axis=1)]
     n = len(rows)
     if n == 0:
@@ -84,11 +101,8 @@ def bootstrap(
     mean = figure(rows.mean(axis=0))
     if n == 1:
         return Interval(mean, mean, mean)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), draws) / n
-    middle = rows.mean(axis=0)
-    t, z = (stdtrit(df, (1.0 + LEVEL) / 2) for df in (n - 1, np.inf))
-    spread = np.sqrt(n / (n - 1)) * t / z
-    found = figure(middle + spread * (np.tensordot(weights, rows, axes=1) - middle))
+    weights = resampled(n, draws, np.random.default_rng(seed))
+    found = figure(np.tensordot(weights, rows, axes=1))
     low, high = np.quantile(found, [(1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2], axis=0)
     # A figure with a kink, such as a positive part, may lie just outside of the quantiles of its resamples.
     return Interval(mean, np.minimum(low, mean), np.maximum(high, mean))

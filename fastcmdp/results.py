@@ -82,10 +82,8 @@ class Trace:
         kept = run.kept()
         part = (kept - self.kept[:, max(i - 1, 0)])[:, None] / 2 * (self.occupancy[2] + nu)
         late = self.outer[max(i - 1, 0)] >= self.outer[-1] * (1 - LAST_QUARTER)
-        slack = _least_slack(
-            cmdp, np.concatenate([self.reward[:, :i, None], self.constraints[:, :i]], axis=2)
-        )
-        now = _least_slack(cmdp, values[:, None])
+        slack = least_slack(cmdp, np.concatenate([self.reward[:, :i, None], self.constraints[:, :i]], axis=2))
+        now = least_slack(cmdp, values[:, None])
         better = now[:, 0] > slack.max(axis=1, initial=-np.inf)
         closest = np.where(better[:, None], nu, self.occupancy[3])
         total = np.stack([self.occupancy[0] + part, self.occupancy[1] + late * part, nu, closest])
@@ -97,7 +95,7 @@ class Trace:
         self.occupancy, self.done = total, i + 1
 
 
-def _least_slack(cmdp: CMDP, values: Float) -> Float:
+def least_slack(cmdp: CMDP, values: Float) -> Float:
     """By how much the tightest limit is met, float64[R, n]; -inf where values are missing."""
     slack = cmdp.slack(values).min(axis=2, initial=np.inf)
     return np.where(np.isfinite(values[:, :, 0]), slack, -np.inf)
@@ -270,7 +268,7 @@ class Result:
             values = np.nansum(between * width[:, :, None], axis=1) / steps
             values[~np.isfinite(between).all(axis=(1, 2))] = np.nan
             for r in np.flatnonzero((total == 0) & (self.failed < 0)):
-                values[r] = self._values(part)[r, _least_slack(cmdp, self._values(part))[r].argmax()]
+                values[r] = self._values(part)[r, least_slack(cmdp, self._values(part))[r].argmax()]
         else:
             values = cmdp.to_user_values(sums[:, : 1 + m])
         return self._averages(values, cmdp.to_user_duals(sums[:, 1 + m :]), source)

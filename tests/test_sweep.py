@@ -69,7 +69,8 @@ def test_processes_and_borrowed_executors_give_the_same_rows(whole, tmp_path):
     assert Store(tmp_path / "pool").digest() == right
     sweeps.run(small(), tmp_path / "two", threads=2, workers=1)
     assert Store(tmp_path / "two").digest() == right
-    assert Store(tmp_path / "two").digest() != scanned(tmp_path / "two").read(["task"])  # it is a hash
+    sweeps.run(small(seed=1), tmp_path / "other")
+    assert Store(tmp_path / "other").digest() != right
 
 
 def test_dask_gives_the_same_rows_and_refuses_other_versions(whole, tmp_path):
@@ -238,6 +239,19 @@ def test_rows_that_two_sessions_wrote_count_once(copy):
     assert len(Store(copy).read()) == len(table)
     assert Store(copy).digest() == right
     assert sweeps.status(copy).done == 12
+    assert [len(cell.gap) for cell in cells(Store(copy))] == [len(cell.gap) for cell in cells(store)]
+    # A part all of whose rows stand elsewhere has nothing to tell.
+    other.write_part(table.cast(sweeps.store.SCHEMA), {})
+    assert [len(cell.gap) for cell in cells(Store(copy))] == [len(cell.gap) for cell in cells(store)]
+
+
+def test_a_report_is_about_the_plan_not_about_all_that_is_stored(copy):
+    """After an extension with other trace points or another seed, rows of the old plan stay, and count no more."""
+    right = [cell.gap.shape for cell in cells(Store(copy))]
+    for change in ({"points": 5}, {"seed": 7}):
+        sweeps.run(small(**change), copy, extend=True)
+        assert [cell.gap.shape[0] for cell in cells(Store(copy))] == [shape[0] for shape in right]
+    assert Store(copy).read().num_rows > 12
 
 
 def _no_lock():
@@ -403,7 +417,7 @@ class Deadly:
 
 def test_a_task_that_kills_its_worker_is_found_and_the_others_go_on(monkeypatch, tmp_path):
     deadly = Deadly({int(sweeps.plan(small()).seed[5])})
-    monkeypatch.setattr(coordinator, "_engine", lambda *_: deadly)
+    monkeypatch.setattr(coordinator, "choose_engine", lambda *_: deadly)
     found = sweeps.run(small(), tmp_path / "out")
     assert (found.done, found.failed) == (11, 1)
     assert "died 3 times" in found.failures[0].traceback

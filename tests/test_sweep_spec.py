@@ -241,7 +241,7 @@ def test_every_algorithm_has_a_plan_for_epsilon_and_for_samples():
     made = plan(spec)
     assert {c.label for c in made.configurations} | {o.label for o in made.omitted} == set(ALGORITHMS)
     assert all(np.isfinite(c.samples) for c in made.configurations)
-    assert replace(made.configurations[0], points=3).key == made.configurations[0].key
+    assert plan(replace(spec, points=3)).configurations[0].key == made.configurations[0].key
 
 
 def test_errors_are_those_of_the_library():
@@ -259,3 +259,21 @@ def test_the_specifications_in_the_docs_and_in_bench():
     assert made.replicates >= 8
     assert max(made.epsilon) / min(made.epsilon) >= 10
     assert {entry.name for entry in made.entries} == set(ALGORITHMS)
+
+
+def test_a_bad_constant_is_no_target_beyond_the_cap():
+    with pytest.raises(SettingError, match="c_K = -1"):
+        plan(small(algorithm=Algorithms("pd-anpg", {"c_K": -1.0}), epsilon=[0.5], cap=1e6))
+
+
+def test_numbers_of_numpy():
+    spec = small(epsilon=np.geomspace(2.0, 1.0, 2), samples=np.array([1e5]))
+    assert spec.epsilon == (2.0, pytest.approx(1.0))
+    made = Models(generator="garnet", settings={"gamma": [np.float64(0.9)], "n_states": np.int64(5)})
+    assert [model.label for model in made.expand()] == ["env:garnet?gamma=0.9&n_states=5"]
+    assert Algorithms("pd-anpg", {"inner": np.int64(5)}).title == "pd-anpg?inner=5"
+
+
+def test_constants_of_schedules_stand_in_names():
+    assert Algorithms("pd-anpg", {"c_K": 10.0}).title == "pd-anpg?c_K=10.0"
+    assert Algorithms("pd-anpg?c_K=10.0").variant().settings == {"c_K": 10.0}

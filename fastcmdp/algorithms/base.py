@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -239,6 +240,12 @@ class Algorithm:
     def run(self, problem: Problem, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""
         raise NotImplementedError
+
+    @classmethod
+    def schedule_names(cls) -> tuple[str, ...]:
+        """Names of the constants of ``for_epsilon`` that are not fields."""
+        parameters = inspect.signature(cls.for_epsilon).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
     @classmethod
     def setting_names(cls) -> tuple[str, ...]:

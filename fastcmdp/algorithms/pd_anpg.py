@@ -31,6 +31,8 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd
 from fastcmdp.problem import Problem
 
+C_K = 400.0  # enough for garnets, the most demanding problems of fastcmdp.envs (docs/theory.md)
+
 
 @dataclass(frozen=True)
 class PDANPG(PrimalDual):
@@ -145,7 +147,16 @@ class PDANPG(PrimalDual):
         return per_constraint(self.margin, cmdp.n_constraints, "margin") / cmdp.constraint_scale
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+    def for_epsilon(
+        cls,
+        cmdp: CMDP,
+        epsilon: float,
+        *,
+        c_K: float = C_K,
+        c_H: float = 1.0,
+        kappa: float = NOMINAL_KAPPA,
+        **settings: Any,
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
 
         Parameters
@@ -153,8 +164,10 @@ class PDANPG(PrimalDual):
         cmdp : CMDP
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1].
+        c_K, c_H, kappa : float
+            Of the schedule.
         **settings
-            ``c_K``, ``c_H`` and ``kappa`` of the schedule, and settings of this class.
+            Settings of this class.
 
         Examples
         --------
@@ -164,4 +177,5 @@ class PDANPG(PrimalDual):
         """
         from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
 
-        return cls(**asdict(practical_schedule(cmdp, epsilon, **settings)))
+        made = practical_schedule(cmdp, epsilon, c_K=c_K, c_H=c_H, kappa=kappa, **settings)
+        return cls(**asdict(made))

@@ -66,7 +66,7 @@ def variant(text: str) -> Variant:
     text = text.strip()
     name, question, query = text.partition("?")
     made = algorithm(name)
-    names = set(made.setting_names()) - {"outer"}
+    names = {*made.setting_names(), *made.schedule_names()} - {"outer"}
     settings: dict[str, Any] = parse_settings(query.split("&") if question else (), repr(text))
     for key in settings:
         if key == "outer":

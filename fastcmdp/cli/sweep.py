@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
+from fastcmdp.cli.common import Json, Quiet, faults, note, numbers, print_json
 from fastcmdp.errors import SettingError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def report(
     with faults():
         from fastcmdp.sweep.report import report as make
 
-        targets = None if epsilon is None else _numbers(epsilon)
+        targets = None if epsilon is None else numbers("--epsilon", (epsilon,))
         made = make(folder, out, epsilon=targets)
         if json:
             print_json(made.to_dict())
@@ -130,21 +130,13 @@ def report(
                 note(f"report in {made.files['html']}")
 
 
-def _numbers(text: str) -> list[float]:
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise SettingError(f"--epsilon {text!r}: numbers separated by commas are expected") from error
-    return found
-
-
 def _show(status: Status, json: bool) -> None:
     if json:
-        print_json(asdict(status) | {"finished": status.finished, "left": status.tasks - status.done})
+        print_json(asdict(status) | {"finished": status.finished, "left": status.left})
         return
-    left = status.tasks - status.done - status.failed
     print(
-        f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, {left:,} left"
+        f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, "
+        f"{status.left:,} left"
     )
     if status.omitted:
         print(f"{status.omitted:,} targets beyond the cap are left out")

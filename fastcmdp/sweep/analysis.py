@@ -38,24 +38,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.bootstrap import LEVEL, resampled
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.store import Store
 
 Float = NDArray[np.float64]
 
-CLAIMED: dict[str, tuple[float, str, str]] = {
-    "pmd-pd": (3.0, "O(ε⁻³)", "softmax"),
-    "pd-nac": (6.0, "O(ε⁻⁶)", "softmax"),
-    "npg-pd-softmax": (2.0, "O((1-γ)⁻⁵ ε⁻²)", "softmax"),
-    "crpo-softmax": (4.0, "O((1-γ)⁻⁷ ε⁻⁴)", "softmax"),
-    "npg-pd": (6.0, "O((1-γ)⁻⁸ ε⁻⁶)", "general"),
-    "crpo": (6.0, "O((1-γ)⁻¹³ ε⁻⁶)", "general"),
-    "c-npg-pda": (4.0, "Õ((1-γ)⁻⁸ ε⁻⁴)", "general"),
-    "pd-anpg": (2.0, "Õ((1-γ)⁻⁷ ε⁻²)", "general"),
+CLAIMED: dict[str, tuple[float, str]] = {
+    "pmd-pd": (3.0, "O(ε⁻³)"),
+    "pd-nac": (6.0, "O(ε⁻⁶)"),
+    "npg-pd-softmax": (2.0, "O((1-γ)⁻⁵ ε⁻²)"),
+    "crpo-softmax": (4.0, "O((1-γ)⁻⁷ ε⁻⁴)"),
+    "npg-pd": (6.0, "O((1-γ)⁻⁸ ε⁻⁶)"),
+    "crpo": (6.0, "O((1-γ)⁻¹³ ε⁻⁶)"),
+    "c-npg-pda": (4.0, "Õ((1-γ)⁻⁸ ε⁻⁴)"),
+    "pd-anpg": (2.0, "Õ((1-γ)⁻⁷ ε⁻²)"),
 }
-"""Table 1 of the paper: exponent of samples in 1/epsilon, the bound, the policies it is about."""
+"""Table 1 of the paper: exponent of samples in 1/epsilon, and the bound."""
 
-LEVEL = 0.95
 MOST_DRAWS = 1000
 _WORK = 2_500_000  # cells times draws, at most
 
@@ -177,24 +178,25 @@ def cells(store: Store) -> list[Cell]:
     """
     columns = ["configuration", "replicate", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
     runs: dict[str, list[_Runs]] = {}
-    for table in store.pieces(columns):
+    made = store.plan()
+    for table in store.pieces(columns, only=set(made.name.tolist())):
         for key, piece in _runs(table):
             runs.setdefault(key, []).append(piece)
     if not runs:
         raise SettingError(f"{store.path}: no results yet; `fastcmdp sweep run` makes some")
     found = []
-    for made in store.plan().configurations:
-        if made.key not in runs:
+    for each in made.configurations:
+        if each.key not in runs:
             continue
         replicate, samples, gap, slack, diverged = (
-            np.concatenate(arrays) for arrays in zip(*runs.pop(made.key), strict=True)
+            np.concatenate(arrays) for arrays in zip(*runs.pop(each.key), strict=True)
         )
         order = np.argsort(replicate)  # whatever parts they were in
         good = order[(diverged[order] < 0) & np.isfinite(gap[order]).all(axis=1)]
         samples = samples[good].mean(axis=0) if good.size else np.full(gap.shape[1], np.nan)
         found.append(
             Cell(
-                made.label, made.algorithm, made.model.label, made.gamma, made.epsilon, made.budget, made.capped,
+                each.label, each.algorithm, each.model.label, each.gamma, each.epsilon, each.budget, each.capped,
                 samples, gap[good], slack[good], int((diverged >= 0).sum()),
             )
         )  # fmt: skip
@@ -316,20 +318,19 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
     )
     reached: list[Reached] = []
     exponents: list[Exponent] = []
-    omitted: dict[str, int] = {}
-    for gone in made.omitted:
-        omitted[gone.label] = omitted.get(gone.label, 0) + 1
     for label in dict.fromkeys(cell.algorithm for cell in found):
         own = [cell for cell in usable if cell.algorithm == label]
         every = [cell for cell in found if cell.algorithm == label]
         drawn = [_draw(cell, targets, draws, rng) for cell in own]
         points = _reached_by(own, drawn, targets, reached)
-        by_budget = not any(cell.epsilon is not None for cell in own)
+        by_budget = not any(cell.epsilon is not None for cell in every)
         ends = _fit_ends(own, drawn, models, weight)
         fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
         name = every[0].name
         claim = CLAIMED.get(name)
-        asked = len(every) + omitted.get(label, 0)
+        targets_of = [cell.epsilon for cell in every]
+        targets_of += [each.epsilon for each in made.omitted if each.label == label]
+        asked = sum((target is None) == by_budget for target in targets_of)
         exponents.append(
             Exponent(
                 label,
@@ -338,7 +339,7 @@ def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0)
                 *ends[:3],
                 None if claim is None else claim[0],
                 "" if claim is None else claim[1],
-                "" if claim is None else claim[2],
+                "" if claim is None else "softmax" if ALGORITHMS[name].tabular_only else "general",
                 "budget" if by_budget else "reached",
                 fit[3],
                 asked,
@@ -374,7 +375,7 @@ class _Drawn:
 def _draw(cell: Cell, targets: Sequence[float], draws: int, rng: np.random.Generator) -> _Drawn:
     """Errors of means over replicates drawn with replacement; sets the cell's band."""
     n_runs = len(cell.gap)
-    weights = rng.multinomial(n_runs, np.full(n_runs, 1 / n_runs), size=draws) / n_runs
+    weights = resampled(n_runs, draws, rng)
     errors = cell.error(np.concatenate([np.full((1, n_runs), 1 / n_runs), weights]))
     asked = targets if cell.epsilon is None else [cell.epsilon]
     needed = [reaching(cell.samples, errors, epsilon) for epsilon in asked]
@@ -480,8 +481,3 @@ def _slopes(x: Float, y: Float, of: NDArray[np.int64], weight: Float) -> Float:
         bottom += (wm * dx * dx).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(bottom > 1e-12, top / bottom, np.nan)
-
-
-def as_records(items: Sequence[Any]) -> list[dict[str, Any]]:
-    """Dataclasses as plain dictionaries."""
-    return [dict(vars(item)) for item in items]

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 import fastcmdp
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.cost import PER_RUN, Cost, kind_of
-from fastcmdp.sweep.engines import Borrowed, Engine, WorkerDied, engine
+from fastcmdp.sweep.engines import Engine, WorkerDied
+from fastcmdp.sweep.engines import engine as choose_engine
 from fastcmdp.sweep.progress import Progress
-from fastcmdp.sweep.specification import Sweep, differences, read
+from fastcmdp.sweep.specification import Model, Sweep, differences, read
 from fastcmdp.sweep.store import SCHEMA, Failure, Store
-from fastcmdp.sweep.tasks import Configuration, Plan, file_digests, plan
+from fastcmdp.sweep.tasks import Configuration, Plan, file_digest, file_digests, plan
 from fastcmdp.sweep.worker import Batch, Group, Outcome, Values, changed, execute, identity
 
 BATCH = 60.0  # seconds of work aimed at; what comes out is between half and twice that
@@ -82,6 +83,11 @@ class Status:
     def finished(self) -> bool:
         """Whether every task has a result."""
         return self.done == self.tasks
+
+    @property
+    def left(self) -> int:
+        """Tasks that have neither a result nor failed."""
+        return self.tasks - self.done - self.failed
 
 
 @dataclass
@@ -242,12 +248,7 @@ def run(
     session = _Session(store, made, threads, batch_seconds, tell)
     if session.nothing_to_do():
         return session.status()
-    chosen = _engine(engine, workers, scheduler)
-    return session.run(chosen)
-
-
-def _engine(chosen: Any, workers: int | None, scheduler: str | None) -> Engine:
-    return engine(chosen, workers, scheduler)
+    return session.run(choose_engine(engine, workers, scheduler))
 
 
 def _folder_of(sweep: Sweep | str | Path, folder: str | Path | None) -> Path:
@@ -289,9 +290,8 @@ def prepare(
     if not differing and same_program and (store.path / "plan.parquet").exists():
         return store.plan()
     made = plan(wanted, _planning(tell))
-    if differing or not same_program or not (store.path / "plan.parquet").exists():
-        store.write_plan(wanted, made)
-        store.rewrite_manifest(_manifest(wanted, made), manifest)
+    store.write_plan(wanted, made)
+    store.rewrite_manifest(_manifest(wanted, made), manifest)
     return made
 
 
@@ -339,13 +339,8 @@ def machine() -> dict[str, Any]:
 
 def _check_files(manifest: dict[str, Any]) -> None:
     for path, was in manifest.get("files", {}).items():
-        import hashlib
-
-        from fastcmdp.sweep.specification import Model
-
         try:
-            with Path(path).open("rb") as file:
-                now = hashlib.file_digest(file, "sha256").hexdigest()
+            now = file_digest(path)
         except OSError as error:
             raise SettingError(
                 f"{path}: the sweep's model cannot be read ({error.strerror}); put it back where it was when the "
@@ -382,7 +377,6 @@ class _Session:
         self.began = time.monotonic()
         self.cost = Cost(made.configurations)
         self.new, self.transitions, self.failed = 0, 0.0, 0
-        self.retried: set[bytes] = set()
         self.stopped = False
         self.seen = set(store.parts)
         self.note = "; ".join(
@@ -401,12 +395,12 @@ class _Session:
     def run(self, chosen: Engine) -> Status:
         """Hand out batches until every task has a result or has failed."""
         about = {"engine": chosen.name, "slots": chosen.slots, "began": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-        self.store.begin(about | machine())
-        self.cost.learn(entry for meta in self.store.metadata() for entry in meta.get("observed", ()))
-        # The longest runs first, so that none of them is left for the end; tasks of a model stay together.
-        order = np.argsort(-self.cost.seconds()[self.plan.of[self.waiting]], kind="stable")
-        self.waiting = self.waiting[order]
         try:
+            self.store.begin(about | machine())
+            self.cost.learn(entry for meta in self.store.metadata() for entry in meta.get("observed", ()))
+            # The longest runs first, so that none of them is left for the end; tasks of a model stay together.
+            order = np.argsort(-self.cost.seconds()[self.plan.of[self.waiting]], kind="stable")
+            self.waiting = self.waiting[order]
             self._loop(chosen)
         except KeyboardInterrupt:
             self.stopped = True
@@ -414,7 +408,7 @@ class _Session:
             chosen.close()
             with contextlib.suppress(OSError):
                 self.store.end({"new": self.new, "failed": self.failed, "transitions": self.transitions})
-                self.store.forget_failures(set())
+                self.store.forget_failures()
         return self.status()
 
     def _loop(self, chosen: Engine) -> None:
@@ -486,7 +480,7 @@ class _Session:
         else:
             # Shares of what is left, so that workers end at the same time, of up to the length aimed at.
             aim = min(self.batch_seconds, max(total[-1] / (2 * slots), LEAST))
-            if not self.cost.knows(int(self.plan.of[free[0]])):
+            if not self.cost.known()[self.plan.of[free[0]]]:
                 aim = min(aim, PROBE)
             chosen = free[: max(int(np.searchsorted(total, aim, "right")), 1)]
             same = np.flatnonzero(self.plan.of[free] == self.plan.of[chosen[-1]])
@@ -499,7 +493,9 @@ class _Session:
 
     def _unknown(self, free: NDArray[np.int64]) -> int | None:
         """The cheapest task of an algorithm of which nothing is known and nothing is under way."""
-        of = self.plan.of[free]
+        of, known = self.plan.of[free], self.cost.known()
+        if known[of].all():
+            return None
         asked = {
             self.plan.configurations[self.plan.of[i]].algorithm
             for handed in self.under_way.values()
@@ -509,7 +505,7 @@ class _Session:
         unknown = [
             (self.cost.samples[c], int(i))
             for c, i in zip(present, at, strict=True)
-            if self.plan.configurations[c].algorithm not in asked and not self.cost.knows(int(c))
+            if self.plan.configurations[c].algorithm not in asked and not known[c]
         ]
         return min(unknown)[1] if unknown else None
 
@@ -738,4 +734,4 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 
-__all__ = ["Borrowed", "Estimate", "Status", "estimate", "rows", "run", "status"]
+__all__ = ["Estimate", "Status", "estimate", "rows", "run", "status"]

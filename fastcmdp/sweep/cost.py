@@ -42,10 +42,11 @@ class Cost:
                 fresh = [entry[name] for name in ("kernels", "transitions", "other", "runs")]
                 self.seen[kind] = MEMORY * self.seen[kind] + fresh
 
-    def knows(self, configuration: int) -> bool:
-        """Whether anything is known about the algorithm of a configuration."""
-        of = self.name_of[self.kind[configuration]]
-        return bool((self.seen[self.name_of == of, 1] > 0).any())
+    def known(self) -> NDArray[np.bool_]:
+        """Whether anything is known about the algorithm of each configuration."""
+        seen = np.bincount(self.name_of, self.seen[:, 1], len(self.names)) > 0
+        known: NDArray[np.bool_] = seen[self.name_of[self.kind]]
+        return known
 
     def seconds(self) -> NDArray[np.float64]:
         """Expected seconds of one run of each configuration."""

@@ -76,7 +76,8 @@ def plot_exponents(found: Analysis) -> Figure:
     labels = [e.algorithm for e in found.exponents]
     styles = look(labels)
     figure, panels = _figure(len(labels), 4, 2.55, 2.5)
-    by_budget = any(e.method == "budget" for e in found.exponents)
+    methods = {e.method for e in found.exponents}
+    x_name = "1 / ε or 1 / error" if len(methods) > 1 else "1 / error" if "budget" in methods else "1 / ε"
     for axes, exponent in zip(panels, found.exponents, strict=True):
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -94,7 +95,7 @@ def plot_exponents(found: Analysis) -> Figure:
     for axes in panels:
         axes.margins(x=0.08, y=0.22)
     _ticks(panels)
-    _name_axes(panels, 4, "1 / error" if by_budget else "1 / ε", "samples of one run")
+    _name_axes(panels, 4, x_name, "samples of one run")
     _key(figure)
     return figure
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import fastcmdp
-from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse, as_records
+from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse
 from fastcmdp.sweep.coordinator import Status, status_of
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.store import Store, StoreError, write_durably
@@ -45,8 +45,8 @@ class Report:
         """For JSON."""
         state = {key: getattr(self.status, key) for key in ("folder", "tasks", "done", "failed", "omitted")}
         return state | {
-            "exponents": as_records(self.analysis.exponents),
-            "samples": as_records(self.analysis.reached),
+            "exponents": [asdict(item) for item in self.analysis.exponents],
+            "samples": [asdict(item) for item in self.analysis.reached],
             "bootstrap_draws": self.analysis.draws,
             "files": self.files,
         }

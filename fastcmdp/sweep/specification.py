@@ -35,8 +35,10 @@ from pathlib import Path
 from typing import Any, get_type_hints
 from urllib.parse import quote
 
+import numpy as np
+
 from fastcmdp.algorithms import ALGORITHMS
-from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.base import require
 from fastcmdp.algorithms.variants import Variant, variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
@@ -47,8 +49,8 @@ from fastcmdp.io.files import opened
 
 MOST = 1 << 22  # bytes of a specification
 _KINDS = ("generator", "gym", "file", "model")
+_OWN = ("name", "label", "constants", "epsilon", "samples")  # keys of an algorithm that are no settings of it
 _FILE_KEYS = ("gamma", "reward", "constraints", "start", "files", "limits")
-_NAMING = ("reward", "constraints", "start", "files", "limits")
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Models:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", plain(dict(self.settings)))
         _check_models(self.to_dict(), lambda *_: "models: ")
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,6 +184,14 @@ class Algorithms:
     constants: str | Mapping[str, float] | None = None
     epsilon: Sequence[float] | None = None
     samples: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", plain(dict(self.settings)))
+
+    @property
+    def title(self) -> str:
+        """What it is called in the store."""
+        return self.label or self.variant().label
 
     def variant(self) -> Variant:
         """The algorithm with its settings."""
@@ -256,6 +267,7 @@ class Sweep:
     def __post_init__(self) -> None:
         made = [Algorithms(item) if isinstance(item, str) else item for item in self.algorithms]
         object.__setattr__(self, "models", tuple(self.models))
+        object.__setattr__(self, "folder", Path(self.folder).absolute())
         object.__setattr__(self, "algorithms", tuple(made))
         for name in ("epsilon", "samples", "gamma"):
             object.__setattr__(self, name, tuple(_floats(getattr(self, name))))
@@ -355,14 +367,13 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
                settings={k: v for k, v in table.items() if k not in _KINDS})
         for table in found.pop("models")
     ]  # fmt: skip
-    own = ("name", "label", "constants", "epsilon", "samples")
     algorithms = []
     for i, table in enumerate(found.pop("algorithms")):
         constants = table.get("constants", shared)
         at = ("algorithms", i, "constants") if "constants" in table else ("constants",)
         chosen = Algorithms(
-            **{k: v for k, v in table.items() if k in own and k != "constants"},
-            settings={k: v for k, v in table.items() if k not in own},
+            **{k: v for k, v in table.items() if k in _OWN and k != "constants"},
+            settings={k: v for k, v in table.items() if k not in _OWN},
         )
         values = _constants(constants, chosen.variant(), folder, where(*at))
         algorithms.append(Algorithms(**{**chosen.__dict__, "constants": values or None}))
@@ -454,17 +465,16 @@ def _check_models(table: Mapping[str, Any], where: Where) -> None:
 
 
 def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
-    own = ("name", "label", "constants", "epsilon", "samples")
     name = table.get("name")
     _require(isinstance(name, str) and name, where("name"), "name", name, "the name of an algorithm")
     try:
         of = variant(str(name)).algorithm
     except SettingError as error:
         raise SettingError(f"{where('name')}{error}") from error
-    valid = (set(of.setting_names()) | set(of.constants) | set(_schedule_names(of))) - {"outer"}
+    valid = (set(of.setting_names()) | set(of.constants) | set(of.schedule_names())) - {"outer"}
     for key in table:
-        if key not in own and key not in valid:
-            raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(own)))
+        if key not in _OWN and key not in valid:
+            raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(_OWN)))
     label = table.get("label", "a")
     _require(isinstance(label, str) and label, where("label"), "label", label, "text")
     _check_lists(table, where)
@@ -472,7 +482,7 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     _require(
         isinstance(constants, str | dict), where("constants"), "constants", constants, "a file, or a table"
     )
-    settings = {key: value for key, value in table.items() if key not in own}
+    settings = {key: value for key, value in table.items() if key not in _OWN}
     for key, value in settings.items():
         _require(not isinstance(value, dict), where(key), key, value, "a value")
     made = Algorithms(str(name), settings)
@@ -481,12 +491,6 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     except (SettingError, TypeError, ValueError) as error:
         key = next((key for key in settings if key in str(error)), next(iter(settings), "name"))
         raise SettingError(f"{where(key)}{error}") from error
-
-
-def _schedule_names(of: type[Algorithm]) -> list[str]:
-    """Parameters of an algorithm's schedule in epsilon."""
-    parameters = inspect.signature(of.for_epsilon).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
 
 def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
@@ -501,10 +505,20 @@ def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
         labels[label] = i
 
 
+def plain(value: Any) -> Any:
+    """A setting in the types of JSON."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
+
+
 def label_of(table: Mapping[str, Any]) -> str:
     """What an algorithm is called in the store."""
-    own = ("name", "label", "constants", "epsilon", "samples")
-    settings = {key: value for key, value in table.items() if key not in own}
+    settings = {key: value for key, value in table.items() if key not in _OWN}
     return str(table.get("label") or Algorithms(table["name"], settings).variant().label)
 
 
@@ -525,8 +539,7 @@ def _constants(given: Any, of: Variant, folder: Path, where: str) -> dict[str, f
 
 
 def _require(holds: object, where: str, name: str, value: object, accepted: str) -> None:
-    if not holds:
-        raise SettingError(f"{where}{name} = {value!r}: {accepted} is expected")
+    require(holds, where + name, value, accepted)
 
 
 def _is_int(value: object) -> bool:
@@ -547,7 +560,7 @@ def _as_list(value: Any) -> list[Any]:
 
 def _floats(values: Any) -> list[Any]:
     """Numbers as floats, anything else as it is, to be refused later."""
-    return [float(v) if _is_positive(v) else v for v in values or ()]
+    return [float(v) if _is_positive(v) else v for v in (() if values is None else plain(values))]
 
 
 def _text(value: Any) -> str:

@@ -41,8 +41,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.sweep.specification import Model, Sweep, loads
-from fastcmdp.sweep.tasks import Configuration, Omitted, Plan, plain
+from fastcmdp.io.files import replacing
+from fastcmdp.sweep.specification import Model, Sweep, loads, plain
+from fastcmdp.sweep.tasks import Configuration, Omitted, Plan
 
 FORMAT = 1
 HEARTBEAT = 120.0  # seconds without a sign of life after which a session on another machine is taken for dead
@@ -70,25 +71,15 @@ class StoreError(OSError):
 
 def write_durably(path: Path, data: bytes) -> None:
     """A file that is on disk, whole, once this returns, and absent or as before if it does not."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with fresh.open("xb") as file:
+        with replacing(path) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
         _sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
         raise StoreError(
             f"{path} could not be written ({error.strerror or error}); nothing is torn and what was stored is safe. "
             f"{_remedy(error)}, then give the same command again"
         ) from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
 
 
 def _remedy(error: OSError) -> str:
@@ -358,20 +349,28 @@ class Store:
         whole = whole.take(pa.array(order))
         return whole if columns is None else whole.select(list(columns))
 
-    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows of one part after the other, each task once; words as dictionaries, a task's rows together."""
+    def pieces(
+        self, columns: Sequence[str] | None = None, only: set[bytes] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of one part after the other, each task once; words as dictionaries, a task's rows together.
+
+        ``only``: these tasks; default: all that are stored, those that a changed plan has dropped among them.
+        """
         self.scan()
         wanted = None if columns is None else list(dict.fromkeys([*columns, "task"]))
         words = [name for name in WORDS if wanted is None or name in wanted]
         seen: set[bytes] = set()
         for name in sorted(self.parts):
             table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
-            twice = self.parts[name] & seen
-            if twice:  # written by two sessions at the same moment, without locks
-                known = pa.array([n.decode() for n in twice], pa.string())
+            tasks = self.parts[name]
+            # Written by two sessions at the same moment, without locks; or not asked for.
+            drop = tasks & seen | (set() if only is None else tasks - only)
+            if drop:
+                known = pa.array([n.decode() for n in drop], pa.string())
                 table = table.filter(pc.invert(pc.is_in(table["task"].cast(pa.string()), known)))
-            seen |= self.parts[name]
-            yield table.replace_schema_metadata(None)
+            seen |= tasks
+            if table.num_rows:
+                yield table.replace_schema_metadata(None)
 
     def digest(self) -> str:
         """A hash of all rows, to the last bit, whatever parts they are in."""
@@ -398,7 +397,7 @@ class Store:
                         found[failure.task.encode()] = failure
         return found
 
-    def forget_failures(self, retried: set[bytes]) -> None:
+    def forget_failures(self) -> None:
         """Remove files of failures all of whose tasks are done, or failed again later."""
         last: dict[str, str] = {}
         entries: dict[Path, list[str]] = {}
@@ -406,7 +405,7 @@ class Store:
             with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
                 entries[path] = [entry["task"] for entry in json.loads(path.read_bytes())]
                 last |= dict.fromkeys(entries[path], path.name)
-        done = self.done | retried
+        done = self.done
         for path, names in entries.items():
             if all(name.encode() in done or last[name] != path.name for name in names):
                 path.unlink(missing_ok=True)
@@ -492,17 +491,7 @@ class Store:
         """Tell others that these are under way here; under `lock`. ``release`` takes the path."""
         self._n_claims += 1
         path = self.path / "claims" / f"{self.session}.{self._n_claims}.json"
-        fresh = path.with_name(f".{path.name}.tmp")
-        try:
-            fresh.write_bytes(_json([name.decode() for name in tasks]))
-            os.replace(fresh, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
-            raise StoreError(
-                f"{path} could not be written ({error.strerror or error}). {_remedy(error)}, then give the same "
-                "command again"
-            ) from error
+        write_durably(path, _json([name.decode() for name in tasks]))
         return path
 
     def release(self, claim: Path) -> None:

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.io import prism
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.sweep.specification import Algorithms, Model, Sweep
+from fastcmdp.sweep.specification import Algorithms, Model, Sweep, plain
 
 ROWS = 1  # version of what a run leaves in the store
 DRAWS = "fast"
@@ -167,10 +168,10 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
             chosen = _schedules(sweep, entry, model.label, cmdp)
             for epsilon, budget, settings, capped in chosen:
                 if settings is None:
-                    omitted.append(Omitted(model.label, _label(entry), epsilon, budget))
+                    omitted.append(Omitted(model.label, entry.title, epsilon, budget))
                     continue
                 made = configuration(
-                    model, cmdp, fingerprint, _label(entry), settings, epsilon, budget, capped, sweep
+                    model, cmdp, fingerprint, entry.title, settings, epsilon, budget, capped, sweep
                 )
                 found.setdefault(made.key, made)
         if progress is not None:
@@ -187,10 +188,6 @@ def build(model: Model) -> CMDP:
         raise type(error)(text if model.spec in text else f"{model.label}: {text}") from error
     except TypeError as error:
         raise SettingError(f"{model.label}: {error}") from error
-
-
-def _label(entry: Algorithms) -> str:
-    return entry.label or entry.variant().label
 
 
 _Chosen = tuple[float | None, float | None, Algorithm | None, bool]
@@ -210,7 +207,12 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
         budgets = ()
     found: list[_Chosen] = []
     over = False
-    place = f"{_label(entry)} on {label}"
+    place = f"{entry.title} on {label}"
+    if epsilons:  # the coarsest schedule: a bad constant must not pass for a target beyond the cap
+        try:
+            made.algorithm.for_epsilon(cmdp, 0.999 / (1.0 - cmdp.gamma), **settings)
+        except (SettingError, TypeError) as error:
+            raise SettingError(f"{place}: {error}") from error
     for epsilon in sorted(set(map(float, epsilons)), reverse=True):
         if over:
             found.append((epsilon, None, None, True))
@@ -221,8 +223,6 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             if cap is None or epsilon >= 1.0 / (1.0 - cmdp.gamma):
                 raise SettingError(f"{place}, epsilon = {epsilon:g}: {error}") from error
             schedule = None  # more steps than can be counted
-        except TypeError as error:
-            raise SettingError(f"{place}: {error}") from error
         over = cap is not None and (schedule is None or schedule.expected_samples(cmdp) > cap)
         if over:
             assert cap is not None
@@ -287,17 +287,6 @@ def configuration(
     )
 
 
-def plain(value: Any) -> Any:
-    """A setting in the types of JSON."""
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return value
-
-
 def digest(content: Any) -> str:
     """Hash of plain values, 32 hexadecimal digits; floats count to the last bit."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -308,14 +297,19 @@ def file_digests(models: Sequence[Model]) -> dict[str, str]:
     """SHA-256 of the files of models, by their labels' paths; files beside a .tra count."""
     found: dict[str, str] = {}
     for path in sorted({name for model in models if model.is_file for name in _files(model)}):
-        with Path(path).open("rb") as file:
-            found[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        found[path] = file_digest(path)
     return found
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(model: Model) -> list[str]:
     path = Path(model.spec)
     beside = [str(name) for name in model.naming.get("files", ())]
     if path.suffix == ".tra" and not beside:
-        beside = [str(p) for e in (".lab", ".srew", ".trew") for p in path.parent.glob(f"{path.stem}*{e}")]
+        beside = [str(name) for name in prism.beside(path)]
     return [str(path), *beside]

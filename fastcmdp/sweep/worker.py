@@ -31,6 +31,7 @@ from fastcmdp.exact import evaluate_many, optimum
 from fastcmdp.kernels import jit
 from fastcmdp.policies import TabularSoftmax
 from fastcmdp.problem import Problem, streams
+from fastcmdp.results import least_slack
 from fastcmdp.solve import EXACT_CHOICES, solve
 from fastcmdp.sweep.specification import Model
 from fastcmdp.sweep.tasks import DRAWS, ROWS, build
@@ -347,8 +348,7 @@ def mixtures(
         # A window without steps of the output weighs nothing.
         mixture = np.cumsum(np.where(width > 0, between * width, 0.0), axis=1) / total[:, 1:]
     mixture = np.concatenate([values[:, :1], mixture], axis=1)
-    slack = cmdp.slack(values).min(axis=2, initial=np.inf)
-    slack = np.where(np.isfinite(values[:, :, 0]), slack, -np.inf)
+    slack = least_slack(cmdp, values)
     for r, i in np.argwhere((kept == 0) & (outer > 0)):
         mixture[r, i] = values[r, int(slack[r, : i + 1].argmax())]
     mixture[~np.isfinite(values).all(axis=2)] = np.nan

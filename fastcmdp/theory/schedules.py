@@ -27,14 +27,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.base import relative_target
-from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_anpg import C_K, PDANPG
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.theory.checks import check_count, check_positive
 from fastcmdp.theory.constants import Constants
-
-C_K = 400.0  # enough for garnets, the most demanding problems of fastcmdp.envs (docs/theory.md)
 
 
 @dataclass(frozen=True)
