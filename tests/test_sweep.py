@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -281,20 +282,46 @@ def test_tasks_under_way_elsewhere_are_left_alone(whole, tmp_path):
     assert sum(len(tasks) for tasks in store.parts.values()) == len(store.done) == 48
 
 
-def test_claims_of_the_dead_do_not_hold(tmp_path):
-    store = Store(tmp_path / "out")
-    made = coordinator.prepare(small(), store, False, lambda _: None)
-    process = subprocess.run([sys.executable, "-c", f"""
-import os
+@pytest.mark.parametrize("end", ["given up", "killed"])
+def test_claims_hold_as_long_as_their_session_lives(end, tmp_path):
+    path = tmp_path / "out"
+    made = coordinator.prepare(small(), Store(path), False, lambda _: None)
+    script = f"""
+import sys, time
 from fastcmdp.sweep import Store
-store = Store({str(store.path)!r})
+store = Store({str(path)!r})
 store.begin({{}})
-store.claim({made.name.tolist()!r})
-os._exit(9)
-"""], timeout=60)  # fmt: skip
-    assert process.returncode == 9
-    assert len(list((store.path / "claims").iterdir())) == 1
-    assert sweeps.run(small(), store.path).new == 12
+claim = store.claim({made.name[4:7].tolist()!r})
+print("claimed", flush=True)
+sys.stdin.read()
+store.release(claim)
+time.sleep(100)
+"""
+    other = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    seen, found = [], []
+    thread = threading.Thread(
+        target=lambda: found.append(sweeps.run(small(), path, progress=lambda state: seen.append(state.done)))
+    )
+    try:
+        assert other.stdout.readline() == b"claimed\n"
+        thread.start()
+        while seen.count(9) < 2:  # nine are done, and for a second nothing more
+            assert thread.is_alive()
+            assert max(seen, default=0) <= 9
+            time.sleep(0.05)
+        assert len(scanned(path).done) == 9
+        if end == "given up":
+            other.stdin.close()
+        else:
+            other.kill()
+            other.wait()
+        thread.join(timeout=60)
+        assert found[0].new == 12
+    finally:
+        other.kill()
+        other.wait()
+        other.stdin.close()
+        other.stdout.close()
 
 
 def test_an_extension_adds_and_keeps(whole, copy):
