@@ -323,7 +323,8 @@ class Run:
         n_states = problem.cmdp.n_states
         entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
         prob = np.empty(problem.cmdp.n_choices)
-        draws = self.settings.outer_samples(problem.cmdp)  # between two changes of theta
+        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
+        draws = self.settings.outer_samples(problem.cmdp) / problem.cmdp.gamma
         if isinstance(policy.data, kinds.Tabular) or draws > n_states:
             return Actions(entry, prob)
         return kinds.LazyActions(
