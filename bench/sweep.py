@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import resource
@@ -115,14 +116,18 @@ def kill_workers(spec: Path, out: Path, engine: str, times: int, rng: random.Ran
     process = subprocess.Popen(command(spec, out, "--engine", engine), stderr=subprocess.DEVNULL)
     killed = 0
     until = time.monotonic() + 300
+    due = math.inf  # set when work has begun
     while process.poll() is None and time.monotonic() < until:
-        time.sleep(rng.uniform(1.0, 3.0))
+        time.sleep(0.02)
         busy = (out / "claims").is_dir() and any((out / "claims").iterdir())
-        below = children(process.pid) if busy else []
+        if busy and due == math.inf:
+            due = time.monotonic() + rng.uniform(0.0, 1.0)
+        below = children(process.pid) if busy and time.monotonic() > due else []
         if below and killed < times and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(below), signal.SIGKILL)
                 killed += 1
+            due = time.monotonic() + rng.uniform(1.0, 3.0)
     if process.wait() != 0:
         raise SystemExit(f"the coordinator ended with {process.returncode}")
     return killed

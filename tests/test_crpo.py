@@ -100,7 +100,7 @@ def test_crpo_equals_its_twin(name: str, kind: str) -> None:
 
 def test_rows_made_on_demand_and_start_states_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crpo_module, "MOST_STARTS", 20)
-    cmdp, settings = MODELS["many states"], fc.CRPO(outer=4, inner=90, rate=0.05)
+    cmdp, settings = MODELS["many states"], fc.CRPO(outer=4, inner=45, rate=0.05)
     run = make_run(cmdp, kinds_of("dense", cmdp)[0], settings)
     assert isinstance(run.actions[0], policies.LazyActions)
     assert run.steps.n_start_draws == 20
