@@ -33,9 +33,9 @@ def chains(run: Any, work: Any, n_steps: int, n_signals: int) -> int:
     tables, policy, steps = run.problem.tables._replace(n_signals=n_signals), run.problem.policy, run.steps
     d = policy.n_parameters
     run_td(
-        tables, run.actions[0], run.state.rng[0], run.state.chain[0], steps.rule, policy.data, steps.gamma, n_steps,
-        d, steps.origin, run.state.critic[0, : n_signals * d], work.mean[: n_signals * d], work.total[:n_signals],
-        work.pair,
+        tables, run.actions[0], run.state.rng[0], run.state.chain[0], steps.rule, policy.data, run.state.theta[0],
+        work.gradients, steps.gamma, n_steps, d, steps.origin, run.state.critic[0, : n_signals * d],
+        work.mean[: n_signals * d], work.total[:n_signals], work.pair,
     )  # fmt: skip
     return n_steps
 

@@ -42,9 +42,10 @@ class BoundPolicy:
         No score has more nonzeros; 0 where scores are dense.
     initial : float64[d] or None
         Parameters at the start of a run; None: zeros.
-    critic_bound : float or None
-        No gradient of a critic with the features of this class has a larger squared norm; None where the class has no
-        critic (``kernels/critics.py``).
+    critic_bound : float
+        B: no gradient of a critic with the features of this class has a larger squared norm. Measured at theta_0 for
+        networks and in a trial run for simulators, so no bound there: updates from longer ones are then shortened
+        (``kernels/critics.py``).
     """
 
     data: Any
@@ -52,7 +53,7 @@ class BoundPolicy:
     score_bound: float
     support: int
     initial: Float | None = None
-    critic_bound: float | None = None
+    critic_bound: float = 1.0
 
 
 def _widest_row(cmdp: CMDP) -> int:
@@ -81,9 +82,7 @@ class TabularSoftmax:
         """Check the policy against a model; return what the kernels read."""
         if isinstance(cmdp, Simulator):
             raise ModelError("a simulator has no table of states: give policy=LogLinear() or NeuralSoftmax()")
-        return BoundPolicy(
-            kinds.Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, _widest_row(cmdp), critic_bound=1.0
-        )
+        return BoundPolicy(kinds.Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, _widest_row(cmdp))
 
 
 class LogLinear:
@@ -139,14 +138,17 @@ class LogLinear:
         """
         if isinstance(cmdp, Simulator):
             _refuse_rows(self._features)
-            x = cmdp.trial_features
+            x = _trial_features(cmdp)
             if cmdp.by_choice:
                 pairs = ((x[:, k:] - x[:, :-k]) ** 2 for k in range(1, cmdp.n_actions))
                 bound = max((float(squares.sum(axis=-1).max()) for squares in pairs), default=0.0)
                 n_outputs = 1
             else:
                 bound, n_outputs = 2.0 * float((x**2).sum(axis=-1).max()), cmdp.n_actions
-            return BoundPolicy(Linear(n_outputs), n_outputs * cmdp.n_features, bound or 1.0, 0)
+            return BoundPolicy(
+                Linear(n_outputs), n_outputs * cmdp.n_features, bound or 1.0, 0,
+                critic_bound=float((x**2).sum(axis=-1).max()) or 1.0,
+            )  # fmt: skip
         phi = self._rows()
         if phi.shape[0] != cmdp.n_choices:
             raise ModelError(
@@ -272,12 +274,15 @@ class NeuralSoftmax:
         if isinstance(cmdp, Simulator):
             _refuse_rows(self._features)
             n_outputs = 1 if cmdp.by_choice else cmdp.n_actions
-            x = cmdp.trial_features.reshape(-1, cmdp.n_features)
+            x = _trial_features(cmdp).reshape(-1, cmdp.n_features)
             initial, last = self._initial(x, n_outputs)
             each = np.arange(0, len(x) + 1, cmdp.n_rows) if cmdp.by_choice else None
-            n = np.full(len(cmdp.trial_features), cmdp.n_actions)
+            n = np.full(len(x) // cmdp.n_rows, cmdp.n_actions)
             bound = _first_score(last, n, each)
-            return BoundPolicy(LiveNetwork(width1, width2, n_outputs, relu), initial.size, bound, 0, initial)
+            return BoundPolicy(
+                LiveNetwork(width1, width2, n_outputs, relu), initial.size, bound, 0, initial,
+                critic_bound=1.0 + float(_row_squares(last).max()),
+            )  # fmt: skip
         if self._features is None:
             raise ModelError(
                 "NeuralSoftmax has no features, so only a simulator's: give state_features, (n_states, n), or "
@@ -295,7 +300,9 @@ class NeuralSoftmax:
         initial, last = self._initial(x, n_outputs)
         each = cmdp.state_to_choice if self._by_choice else None
         bound = _first_score(last, np.diff(cmdp.state_to_choice), each)
-        return BoundPolicy(data, initial.size, bound, 0, initial)
+        return BoundPolicy(
+            data, initial.size, bound, 0, initial, critic_bound=1.0 + float(_row_squares(last).max())
+        )
 
     def _initial(self, x: Float, n_outputs: int) -> tuple[Float, Float]:
         """theta_0, and the last hidden layer at the rows x."""
@@ -338,6 +345,18 @@ def _refuse_rows(features: Any) -> None:
         raise ModelError(
             "a simulator has features of its own: give a policy without, LogLinear() or NeuralSoftmax()"
         )
+
+
+def _trial_features(simulator: Simulator) -> Float:
+    """Features seen in the trial run of a simulator, (steps, rows, n_features)."""
+    x: Float = simulator.trial_features
+    largest = float(np.abs(x).max())
+    if not largest < 1e100:
+        raise ModelError(
+            f"{simulator.name}: features of {largest:.3g} in the trial run are too large for any policy; scale them to "
+            "the order of 1 with state_features= or choice_features="
+        )
+    return x
 
 
 def _feature_rows(features: Any, name: str, item: str) -> Any:

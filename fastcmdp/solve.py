@@ -155,17 +155,16 @@ def start(
         raise SettingError(
             f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
         )
-    if isinstance(cmdp, Simulator) and not algorithm.samples_only:
+    if isinstance(cmdp, Simulator) and not algorithm.simulation:
         raise SettingError(
-            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD() or CNPGPDA()"
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
     bound = policy.bind(cmdp)
     if isinstance(cmdp, Simulator):
         if isinstance(known, Optimum) or known:
             raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-        run = algorithm.run(
-            Problem(cast(CMDP, cmdp), cmdp.world(bound), bound, None, draws), seed, replicates
-        )
+        world = cmdp.world(bound, algorithm.simulation == "chains")
+        run = algorithm.run(Problem(cast(CMDP, cmdp), world, bound, None, draws), seed, replicates)
         trace = new_trace(algorithm.outer, windows, replicates, cmdp, False)
         return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
     if known is None:

@@ -1,5 +1,10 @@
 """Critics with the features of a policy: Q(s, a) = w . phi(s, a), or a network of the policy's own shape.
 
+A policy whose logits a network gives has a critic with its *tangent features*, the gradient of the logit at the
+actor's parameters: Q(s, a) = w . grad_theta z(s, a; theta). They hold still while critics learn, and adding h w to
+theta moves every logit by h Q to first order: what the same step does exactly with log-linear policies, whose tangent
+features are their features.
+
 ``critic_form`` turns a policy into a form, a NamedTuple of numbers alone, and plain arrays: in the loop over
 transitions a tuple of arrays would cost atomic operations on their reference counts. A signal's parameters stand at
 ``at`` .. ``at + d - 1`` of a flat vector. A policy class has a critic if it has a form here.
@@ -12,9 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, reassociated
-from fastcmdp.kernels.policies import DenseFeatures, SparseFeatures, Tabular, _is
+from fastcmdp.kernels.jit import INLINE, inlined, kernel, reassociated
+from fastcmdp.kernels.neural import backward, forward
+from fastcmdp.kernels.policies import DenseFeatures, Network, SparseFeatures, Tabular, _is
 from fastcmdp.kernels.relu import ReluNetwork, relu_nudge, relu_value
+from fastcmdp.kernels.vectors import dot
 
 _U64 = np.uint64
 
@@ -43,15 +50,33 @@ class Relu(NamedTuple):
     width: int
 
 
-def critic_form(policy):
-    """(form, first, column, value) of a policy."""
+class Tangent(NamedTuple):
+    """phi(q) stands at value[row * (d + 1)] .., then a factor on the updates from it; row from ``feature_row``.
+
+    The lengths of gradients have no bound known beforehand, so updates from one with |phi|^2 > bound are shortened by
+    bound / |phi|^2: with rates made for |phi|^2 <= bound, no update overshoots.
+    """
+
+    d: int
+
+
+class Gradients(NamedTuple):
+    """Gradients of logits that have been worked out: of choice q in row q mod n, if tag[row] = q; one row is spare."""
+
+    tag: np.ndarray  # int64[n+1]
+    value: np.ndarray  # float64[(n+1) (d+1)]
+    bound: float
+
+
+def critic_form(policy, gradients):
+    """(form, first, column, value) of a policy; gradients: room for those of a network, which ``value`` then is."""
     raise NotImplementedError
 
 
 @overload(critic_form)
-def _critic_form(policy):
+def _critic_form(policy, gradients):
     if _is(policy, Tabular):
-        return lambda policy: (
+        return lambda policy, gradients: (
             OneHot(policy.n_parameters),
             np.empty(0, np.int64),
             np.empty(0, np.int32),
@@ -59,17 +84,77 @@ def _critic_form(policy):
         )
     if _is(policy, SparseFeatures):
         # The number of parameters is not known here, nor needed.
-        return lambda policy: (Sparse(0), policy.first, policy.column, policy.value)
+        return lambda policy, gradients: (Sparse(0), policy.first, policy.column, policy.value)
     if _is(policy, DenseFeatures):
-        return lambda policy: (
+        return lambda policy, gradients: (
             Dense(policy.phi.shape[1]),
             np.empty(0, np.int64),
             np.empty(0, np.int32),
             policy.phi.reshape(-1),
         )
     if _is(policy, ReluNetwork):
-        return lambda policy: (Relu(policy.width), policy.first, policy.column, policy.value)
+        return lambda policy, gradients: (Relu(policy.width), policy.first, policy.column, policy.value)
+    if _is(policy, Network):
+        return lambda policy, gradients: (
+            Tangent(gradients.value.shape[0] // gradients.tag.shape[0] - 1),
+            gradients.tag,
+            np.empty(0, np.int32),
+            gradients.value,
+        )
     return None
+
+
+def feature_row(form, first, value, policy, theta, tables, gradients, q, busy):
+    """Where ``predict`` and ``nudge`` find choice q: q, or for tangent features a row, made now if need be.
+
+    busy : a row that must not be overwritten, or -1
+    """
+    raise NotImplementedError
+
+
+@overload(feature_row, jit_options=INLINE)
+def _feature_row(form, first, value, policy, theta, tables, gradients, q, busy):
+    if _is(form, Tangent):
+
+        def tangent(form, first, value, policy, theta, tables, gradients, q, busy):
+            spare = first.shape[0] - 1
+            row = q % spare
+            if row == busy and first[row] != q:
+                row = spare
+            if first[row] != q:
+                first[row] = q
+                write_gradient(policy, theta, tables, q, gradients.bound, value, row * (form.d + 1))
+            return row
+
+        return tangent
+    return lambda form, first, value, policy, theta, tables, gradients, q, busy: q
+
+
+@kernel
+def write_gradient(policy, theta, tables, q, bound, value, at):
+    """Write the gradient of the logit of choice q at ``at`` .., and the factor after it."""
+    width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
+    n_inputs, width = policy.features.shape[1], policy.width1 + policy.width2
+    hidden, back, z = np.empty(width), np.empty(width), np.zeros(n_outputs)
+    s = tables.choice_state[q]
+    position = q - tables.state_to_choice[s]
+    n_rows = policy.state_to_row[s + 1] - policy.state_to_row[s]
+    row, output = (position, 0) if n_rows > 1 else (0, position)
+    x = policy.features[policy.state_to_row[s] + row]
+    forward(x, 0, n_inputs, theta, width1, width2, n_outputs, relu, hidden, z, 0)
+    z[:] = 0.0
+    z[output] = 1.0
+    gradient = value[at : at + theta.shape[0]]
+    gradient[:] = 0.0
+    backward(x, 0, n_inputs, theta, width1, width2, n_outputs, relu, hidden, back, z, 0, gradient)
+    value[at + theta.shape[0]] = shortening(gradient, bound)
+
+
+@inlined
+def shortening(gradient, bound):
+    """Factor on updates from a gradient, at most 1."""
+    square = dot(gradient, gradient)
+    return min(1.0, bound / square) if square > 0.0 else 1.0
 
 
 def n_hidden(form):
@@ -95,7 +180,7 @@ def _dot(x, row, w, at, n):
 
 
 def predict(form, first, column, value, w, at, q, hidden):
-    """Q(q) with the parameters at ``at``; hidden: work space of ``n_hidden``."""
+    """Q(q) with the parameters at ``at``; q from ``feature_row``, hidden: work space of ``n_hidden``."""
     raise NotImplementedError
 
 
@@ -114,6 +199,10 @@ def _predict(form, first, column, value, w, at, q, hidden):
         return sparse
     if _is(form, Dense):
         return lambda form, first, column, value, w, at, q, hidden: _dot(value, q * form.d, w, at, form.d)
+    if _is(form, Tangent):
+        return lambda form, first, column, value, w, at, q, hidden: _dot(
+            value, q * (form.d + 1), w, at, form.d
+        )
     if _is(form, Relu):
         return lambda form, first, column, value, w, at, q, hidden: relu_value(
             first[q], first[q + 1], column, value, form.width, w, at, hidden
@@ -166,6 +255,14 @@ def _nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, h
             return 2.0 * e * now + _nudge_dense(value, q * form.d, form.d, w, at, e, mean, weight)
 
         return dense
+    if _is(form, Tangent):
+
+        def tangent(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+            row = q * (form.d + 1)
+            e *= value[row + form.d]
+            return 2.0 * e * now + _nudge_dense(value, row, form.d, w, at, e, mean, weight)
+
+        return tangent
     if _is(form, Relu):
 
         def relu(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):

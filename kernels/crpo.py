@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from fastcmdp.kernels.critics import critic_form, n_hidden, predict
+from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, update_level
 from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
+from fastcmdp.kernels.simulate import LiveActions, World
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.tables import RowSpace
 from fastcmdp.kernels.td import run_td
+from fastcmdp.kernels.walks import live_plug_in, live_squares, run_walk
 
 _U64 = np.uint64
 _HALF = np.uint64(32)
@@ -38,10 +40,11 @@ class Steps(NamedTuple):
     adaptive_tol: bool
     origin: np.ndarray  # float64[d]: w_0 of the critics
     carry_over: bool  # critics start from the last outer step's, else from w_0
-    start_state: np.ndarray  # int64[n]: support of rho
+    bound: float  # B: no gradient of a critic has a larger squared norm, or updates from it are shortened
+    start_state: np.ndarray  # int64[n]: support of rho; empty for simulators, as the next two
     start_prob: np.ndarray  # float64[n]
     start_sum: np.ndarray  # float64[n]: cumulative
-    n_start_draws: int  # states drawn from rho for the estimates of J; 0: all of its support
+    n_start_draws: int  # states drawn from rho for the estimates of J; 0: all of its support (tables)
 
 
 class RunState(NamedTuple):
@@ -55,6 +58,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]
     kept: np.ndarray  # int64[R]: size of N_0 so far
     chain: np.ndarray  # int64[R, 2, LANES]: pairs where the chains stand, transitions left of their segments
+    place: np.ndarray  # float64[R, n_state]: on a simulator, the state where its one chain stands
     critic: np.ndarray  # float64[R, (1+m) d]
     recent: np.ndarray  # float64[R, 1+m]: levels N lately
     average: np.ndarray  # float64[R, 1+m]: the same since the start
@@ -69,7 +73,9 @@ class Work(NamedTuple):
     value: np.ndarray  # float64[1+m]: plug-in estimates of J
     square: np.ndarray  # float64[1+m]
     violated: np.ndarray  # int64[m]
+    level: np.ndarray  # float64[1+m]
     pair: np.ndarray  # int64[n]
+    gradients: Gradients
     space: RowSpace
 
 
@@ -80,6 +86,8 @@ def refresh_changed(policy, theta, tables, actions, space):
 
 @overload(refresh_changed)
 def _refresh_changed(policy, theta, tables, actions, space):
+    if _is(actions, LiveActions):
+        return lambda policy, theta, tables, actions, space: None
     if _is(actions, LazyActions):
 
         def later(policy, theta, tables, actions, space):
@@ -90,9 +98,9 @@ def _refresh_changed(policy, theta, tables, actions, space):
 
 
 @kernel
-def plug_in(policy, tables, actions, steps, rng, critic, d, value):
+def table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic, d, value):
     """value[k] = sum over s ~ rho, a ~ pi of Q_k: over the support of rho, or over states drawn from it."""
-    form, first, column, phi = critic_form(policy)
+    form, first, column, phi = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     prob, state_to_choice = actions.prob, tables.state_to_choice
     n_signals = value.shape[0]
@@ -108,28 +116,85 @@ def plug_in(policy, tables, actions, steps, rng, critic, d, value):
         s = steps.start_state[i]
         prepare_row(actions, tables, _U64(tables.state_row[s]))
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
             for k in range(n_signals):
-                value[k] += weight * prob[q] * predict(form, first, column, phi, critic, k * d, q, hidden)
+                value[k] += weight * prob[q] * predict(form, first, column, phi, critic, k * d, row, hidden)
 
 
 @kernel
-def advantage_squares(policy, tables, actions, critic, d, pair, n_pairs, square):
-    """square[k] = mean over the pairs' states, and over a ~ pi, of (Q_k - V_k)^2."""
-    form, first, column, phi = critic_form(policy)
+def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_pairs, level, square):
+    """square[k] = mean over the pairs' states, and over a ~ pi, of (Q_k - V_k)^2; level: float64[1+m], work space."""
+    form, first, column, phi = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     prob, state_to_choice = actions.prob, tables.state_to_choice
     square[:] = 0.0
     for j in range(n_pairs):
         s = tables.choice_state[pair[j]]
         prepare_row(actions, tables, _U64(tables.state_row[s]))
-        for k in range(square.shape[0]):
-            v = 0.0
-            for q in range(state_to_choice[s], state_to_choice[s + 1]):
-                v += prob[q] * predict(form, first, column, phi, critic, k * d, q, hidden)
-            for q in range(state_to_choice[s], state_to_choice[s + 1]):
-                square[k] += prob[q] * (predict(form, first, column, phi, critic, k * d, q, hidden) - v) ** 2
+        level[:] = 0.0
+        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
+            for k in range(level.shape[0]):
+                level[k] += prob[q] * predict(form, first, column, phi, critic, k * d, row, hidden)
+        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
+            for k in range(level.shape[0]):
+                advantage = predict(form, first, column, phi, critic, k * d, row, hidden) - level[k]
+                square[k] += prob[q] * advantage**2
     for k in range(square.shape[0]):
         square[k] /= n_pairs
+
+
+def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
+    raise NotImplementedError
+
+
+@overload(learn)
+def _learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    if _is(tables, World):
+        return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_walk(
+            tables, actions, rng, chain, place, steps.rule, policy, theta, steps.bound, steps.gamma, steps.n_inner, d,
+            steps.origin, critic, work.mean, work.total, work.pair.shape[0],
+        )  # fmt: skip
+    return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_td(
+        tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,
+        steps.origin, critic, work.mean, work.total, work.pair,
+    )  # fmt: skip
+
+
+def estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    """From critics: work.value, estimates of J, and work.square, mean squares of Q - V over the pairs' states."""
+    raise NotImplementedError
+
+
+@overload(estimate)
+def _estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    if _is(tables, World):
+
+        def live(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+            live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
+            live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)
+
+        return live
+
+    def table(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+        table_plug_in(policy, theta, work.gradients, tables, actions, steps, rng, critic, d, work.value)
+        table_squares(
+            policy,
+            theta,
+            work.gradients,
+            tables,
+            actions,
+            critic,
+            d,
+            work.pair,
+            n_pairs,
+            work.level,
+            work.square,
+        )
+
+    return table
 
 
 @kernel
@@ -146,13 +211,15 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         if not steps.carry_over:
             for k in range(1 + m):
                 critic[k * d : (k + 1) * d] = steps.origin
-        n_pairs = run_td(
-            tables, actions, rng, state.chain[r], steps.rule, policy, steps.gamma, steps.n_inner, d,
-            steps.origin, critic, work.mean, work.total, work.pair,
-        )  # fmt: skip
+        work.gradients.tag[:] = -1  # theta has changed
+        n_pairs = learn(
+            tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
+        )
+        if n_pairs < 0:
+            state.failed[r] = state.outer[r]
+            break
         state.samples[r] += steps.n_inner
-        plug_in(policy, tables, actions, steps, rng, critic, d, value)
-        advantage_squares(policy, tables, actions, critic, d, work.pair, n_pairs, square)
+        estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work)
         n_violated = 0
         for i in range(m):
             level = update_level(state, r, 1 + i, square[1 + i], 0)

@@ -32,7 +32,9 @@ from fastcmdp.kernels.vectors import add_at, dot_at
 class World(NamedTuple):
     """What the sampler reads of a simulator, in the place of ``Tables``; addresses of functions are int64."""
 
-    roll: int  # one rollout: see fastcmdp/simulators/rolls.py
+    roll: int  # one rollout: see fastcmdp/simulators/rolls.py; 0 where chains are run
+    step: int  # and 0, these two, where rollouts are
+    reset: int
     features: int  # of a state, or of all its pairs; 0: the state itself
     forks: bool  # a state's copy is more than its numbers
     n_state: int
@@ -64,7 +66,7 @@ class LiveActions(NamedTuple):
     )  # int64[4]: what went wrong (0: nothing), after how many steps, at which action; the last action
 
 
-STEP_FAULT, STATE_FAULT, FEATURES_FAULT, RESET_FAULT, RAISED = 1, 2, 3, 4, 5
+STEP_FAULT, STATE_FAULT, FEATURES_FAULT, RESET_FAULT, RAISED, WALK_FAULT = 1, 2, 3, 4, 5, 6
 
 
 # Calls by address.

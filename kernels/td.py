@@ -31,7 +31,7 @@ from fastcmdp.kernels.chains import (
     restart_chains,
     store_chains,
 )
-from fastcmdp.kernels.critics import critic_form, n_hidden, nudge, predict
+from fastcmdp.kernels.critics import critic_form, feature_row, n_hidden, nudge, predict
 from fastcmdp.kernels.jit import INLINE, inlined, kernel
 from fastcmdp.kernels.lanes import CHOICE
 from fastcmdp.kernels.policies import _is
@@ -158,13 +158,13 @@ def _finish(rule, w, mean):
 
 @inlined
 def _update_round(
-    rule, form, first, column, value, origin, w, mean, square, d, n_signals, rate, weight, gamma,
-    choice_signal, words, lane, n, total, hidden,
+    rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d, n_signals,
+    rate, weight, gamma, choice_signal, words, lane, n, total, hidden,
 ):  # fmt: skip
     """The TD updates of lanes 0..n-1."""
     for i in range(n):
-        q = np.int64(lane[CHOICE + i])
-        after = np.int64(lane[NEXT + i])
+        q = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[CHOICE + i]), -1)
+        after = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[NEXT + i]), q)
         record = words * lane[CHOICE + i] + _U64(1)
         for k in range(n_signals):
             f = choice_signal[record + _U64(k)]
@@ -179,9 +179,27 @@ def _update_round(
 
 
 @kernel
-def run_td(tables, actions, rng, chain, rule, policy, gamma, n_steps, d, origin, w, mean, total, pair):
+def run_td(
+    tables,
+    actions,
+    rng,
+    chain,
+    rule,
+    policy,
+    theta,
+    gradients,
+    gamma,
+    n_steps,
+    d,
+    origin,
+    w,
+    mean,
+    total,
+    pair,
+):
     """Make n_steps transitions with their updates; return how many pairs of law nu stand in ``pair``.
 
+    theta, gradients : the actor's parameters and room for the gradients of its logits, for tangent features
     rng : uint64[4, LANES], chain : int64[2, LANES]: streams and chains, moved on
     origin : float64[d], w_0
     w : float64[(1+m) d], the critics: in, where to start; out, what the rule returns
@@ -196,7 +214,7 @@ def run_td(tables, actions, rng, chain, rule, policy, gamma, n_steps, d, origin,
     choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
     n_start = _U64(tables.start_entry.shape[0])
     words = _U64(tables.choice_word.shape[1])
-    form, first, column, value = critic_form(policy)
+    form, first, column, value = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     lane = np.empty(N_WORDS, np.uint64)
     square = np.zeros(n_signals)
@@ -219,8 +237,8 @@ def run_td(tables, actions, rng, chain, rule, policy, gamma, n_steps, d, origin,
         else:
             draw_next(tables, actions, branch_entry, entry, lane, n)
         _update_round(
-            rule, form, first, column, value, origin, w, mean, square, d, n_signals, rate, weight, gamma,
-            choice_signal, words, lane, n, total, hidden,
+            rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d,
+            n_signals, rate, weight, gamma, choice_signal, words, lane, n, total, hidden,
         )  # fmt: skip
         ended, n_pairs = move_on(choice_word, words, lane, n, pair, n_pairs)
         for i in range(n_signals):

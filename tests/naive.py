@@ -824,6 +824,10 @@ class Linear:
     def gradient(self, w: list[float], q: int) -> list[float]:
         return self.phi[q]
 
+    def at(self, theta: list[float]) -> Any:
+        """The critics' class while the actor stands at theta."""
+        return self
+
 
 class Relu:
     """H^-1/2 sum_r b_r max(W_r . psi, 0), b = 1 for the first half of the units and -1 for the second."""
@@ -849,6 +853,45 @@ class Relu:
             for j, x in enumerate(self.psi[q]):
                 g[j * self.width + r] = b * x if z > 0 else 0.0
         return g
+
+    def at(self, theta: list[float]) -> Any:
+        return self
+
+
+class Tangent(Linear):
+    """Features that are the gradients of a network's logits at theta; updates cut them to |g|^2 <= bound."""
+
+    def __init__(self, model: Model, net: Network, bound: float) -> None:
+        self.model, self.net, self.bound = model, net, bound
+
+    def value(self, w: list[float], q: int) -> float:
+        """The logit of q with parameters w."""
+        s = owner(self.model, q)
+        return float(logits(self.model, self.net, np.array(w), s)[q - choices(self.model, s)[0]])
+
+    def at(self, theta: list[float]) -> Any:
+        """Gradients by complex steps."""
+        rows = []
+        for s in range(n_states(self.model)):
+            columns = []
+            for j in range(len(theta)):
+                moved = np.array(theta, complex)
+                moved[j] += 1e-30j
+                columns.append([z.imag / 1e-30 for z in logits(self.model, self.net, moved, s)])
+            rows += np.transpose(columns).tolist()
+        return Shortened(rows, self.bound)
+
+
+class Shortened(Linear):
+    """Features phi, whose part in an update of w is cut to |phi|^2 <= bound."""
+
+    def __init__(self, phi: list[list[float]], bound: float) -> None:
+        super().__init__(phi)
+        self.bound = bound
+
+    def gradient(self, w: list[float], q: int) -> list[float]:
+        square = sum(x * x for x in self.phi[q])
+        return [x * min(1.0, self.bound / square) for x in self.phi[q]] if square > 0 else self.phi[q]
 
 
 class Learned(NamedTuple):
@@ -915,8 +958,8 @@ def run_td(
 class CRPOState:
     """One replicate of a run."""
 
-    def __init__(self, origin: list[float], m: int, rng: list[np.random.SFC64]) -> None:
-        self.theta = list(origin)
+    def __init__(self, theta: list[float], origin: list[float], m: int, rng: list[np.random.SFC64]) -> None:
+        self.theta = list(theta)
         self.critic = [list(origin) for _ in range(1 + m)]
         self.chain = [[0, 0] for _ in rng]
         self.rng = rng
@@ -963,14 +1006,15 @@ def crpo_advance(
         prob = refresh_all(model, identity(len(z)), z)
         if not steps.carry_over:
             state.critic = [list(origin) for _ in state.critic]
+        critics = net.at(state.theta)
         learned = run_td(
-            model, prob, state.rng, state.chain, steps.rule, net, state.critic, origin, steps.n_inner
+            model, prob, state.rng, state.chain, steps.rule, critics, state.critic, origin, steps.n_inner
         )
         state.samples += steps.n_inner
         state.critic = learned.critic
-        value = plug_in(model, prob, net, steps, state)
+        value = plug_in(model, prob, critics, steps, state)
         square = [
-            advantage_square(model, prob, net, w, learned.pair[: min(most_pairs, steps.n_inner)])
+            advantage_square(model, prob, critics, w, learned.pair[: min(most_pairs, steps.n_inner)])
             for w in state.critic
         ]
         for f in range(1 + m):

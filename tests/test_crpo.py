@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -12,18 +11,21 @@ import pytest
 import scipy.sparse as sp
 from numba import config
 from scipy import stats
+from test_neural import make as network
 
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
 from fastcmdp.kernels import crpo as crpo_kernels
 from fastcmdp.kernels import policies, td
+from fastcmdp.kernels.critics import Gradients
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem, streams
 from fastcmdp.tables import build_actions, build_tables
 
 SEED = 11
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
+NO_GRADIENTS = Gradients(np.zeros(1, np.int64), np.zeros(0), 1.0)
 SMALL = ["random", "no constraint", "three constraints", "one state", "start with zeros", "absorbing"]
 
 
@@ -31,6 +33,12 @@ def make_run(cmdp: fc.CMDP, policy: Any, settings: Any, replicates: int = 1, dra
     run = settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
     assert isinstance(run, CRPORun)
     return run
+
+
+ARCHITECTURES = {
+    "network": (False, (3,), "tanh"),
+    "network by choice": (True, (4, 2), "relu"),
+}
 
 
 def kinds_of(kind: str, cmdp: fc.CMDP) -> tuple[Any, Any]:
@@ -42,6 +50,9 @@ def kinds_of(kind: str, cmdp: fc.CMDP) -> tuple[Any, Any]:
     phi *= rng.random(phi.shape) < 0.6
     if kind == "sparse":
         return fc.LogLinear(sp.csr_array(phi)), naive.Linear(phi.tolist())
+    if kind in ARCHITECTURES:
+        policy, net = network(cmdp, *ARCHITECTURES[kind])
+        return policy, naive.Tangent(naive.plain(cmdp), net, policy.bind(cmdp).critic_bound)
     if kind == "relu":
         return fc.ReluSoftmax(phi, width=6, seed=1), naive.Relu(phi.tolist(), 6)
     return fc.TabularSoftmax(), naive.Linear(naive.identity(cmdp.n_choices))
@@ -52,9 +63,13 @@ def compare(cmdp: fc.CMDP, kind: str, settings: Any, draws: str = "fast") -> nai
     policy, net = kinds_of(kind, cmdp)
     run = make_run(cmdp, policy, settings, 2, draws)
     origin = run.steps.origin.tolist()
+    if kind in ARCHITECTURES:  # away from the start, where the outputs are 0
+        run.state.theta[1] += 0.5 * np.random.default_rng(1).standard_normal(run.state.theta.shape[1])
+        run.refresh()
+    theta = run.state.theta[1].tolist()
     run.advance(1, settings.outer - 2, run.work())
     run.advance(1, 2, run.work())
-    state = naive.CRPOState(origin, cmdp.n_constraints, naive.streams(SEED, 1, LANES))
+    state = naive.CRPOState(theta, origin, cmdp.n_constraints, naive.streams(SEED, 1, LANES))
     model = naive.plain(cmdp, draws == "exact")
     naive.crpo_advance(model, net, run.steps, state, origin, settings.outer, crpo_module.MOST_PAIRS)
     got = run.state
@@ -92,7 +107,9 @@ def test_softmax_equals_its_twin(name: str, draws: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "three constraints", "absorbing"])
-@pytest.mark.parametrize("kind", ["tabular", "dense", "relu", pytest.param("sparse", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["tabular", "dense", "relu", *ARCHITECTURES, pytest.param("sparse", marks=pytest.mark.slow)]
+)
 def test_crpo_equals_its_twin(name: str, kind: str) -> None:
     compare(MODELS[name], kind, fc.CRPO(outer=6, inner=100, rate=0.05))
     compare(MODELS[name], kind, fc.CRPO(outer=6, inner=37, rate=0.05, radius=0.2, alpha=0.3, tol=0.1))
@@ -135,8 +152,8 @@ class Fixed:
             pair = np.zeros(self.STEPS, np.int64)
             flat, total = np.zeros(n * c), np.zeros(n)
             found = td.run_td(
-                tables, actions, words[r], np.zeros((2, LANES), np.int64), rule, data, cmdp.gamma, self.STEPS, c,
-                np.zeros(c), flat, np.zeros(n * c), total, pair,
+                tables, actions, words[r], np.zeros((2, LANES), np.int64), rule, data, np.zeros(c), NO_GRADIENTS,
+                cmdp.gamma, self.STEPS, c, np.zeros(c), flat, np.zeros(n * c), total, pair,
             )  # fmt: skip
             self.critic[r], self.total[r] = flat.reshape(n, c), total / self.STEPS
             self.pairs += np.bincount(pair[:found], minlength=c)
@@ -360,11 +377,31 @@ def test_tolerance_is_in_the_users_units() -> None:
     assert other.steps.tol * times_ten.constraint_scale == pytest.approx([3.0])
 
 
-def test_a_policy_class_without_critic_is_refused() -> None:
-    cmdp = fc.envs.garnet(n_states=4)
-    bound = dataclasses.replace(fc.TabularSoftmax().bind(cmdp), critic_bound=None)
-    with pytest.raises(fc.SettingError, match="ReluSoftmax"):
-        fc.CRPO().run(Problem(cmdp, build_tables(cmdp), bound, None), 0, 1)
+def test_gradients_that_do_not_fit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two, pairs of one transition share a row."""
+    cmdp, settings = MODELS["random"], fc.CRPO(outer=4, inner=90)
+    policy, _ = kinds_of("network", cmdp)
+    thetas = []
+    for rows in (32, 2):
+        monkeypatch.setattr(crpo_module, "_ROWS", rows)
+        monkeypatch.setattr(crpo_module, "_GRADIENTS", 0)
+        run = make_run(cmdp, policy, settings)
+        work = run.work()
+        assert work.gradients.tag.size == 1 + min(rows, cmdp.n_choices)
+        run.advance(0, 4, work)
+        thetas.append(run.state.theta[0].tolist())
+    assert thetas[0] == thetas[1]
+
+
+def test_networks_learn() -> None:
+    """One-hot inputs and 32 hidden units on the 20-state garnet: within 3 % (1.2 to 1.4 % on ten seeds)."""
+    cmdp = fc.envs.garnet(n_states=20)
+    policy = fc.NeuralSoftmax(np.eye(20))
+    result = fc.solve(cmdp, fc.CRPO(outer=600, inner=2000), policy=policy, replicates=2, seed=1)
+    assert (result.gap < 0.03 * fc.optimum(cmdp).reward).all()
+    assert (result.violation < 0.03 * np.abs(cmdp.limits)).all()
+    first = fc.evaluate(cmdp, fc.PDANPG().run(result.run.problem, 0, 1).policies()[0])
+    assert fc.optimum(cmdp).reward - first.reward > 0.1 * fc.optimum(cmdp).reward
 
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="about compiled code")

@@ -306,7 +306,7 @@ def test_other_sampling_algorithms_run(algorithm: Any, queue: fc.Simulator) -> N
 
 
 def test_algorithms_that_need_a_table_say_so(queue: fc.Simulator) -> None:
-    for algorithm in (fc.CRPO(), fc.CRPOSoftmax(), fc.NPGPDSoftmax(), fc.PMDPD()):
+    for algorithm in (fc.CRPOSoftmax(), fc.NPGPDSoftmax(), fc.PMDPD(), fc.PDNAC()):
         with pytest.raises(fc.SettingError, match="needs a model with a table"):
             fc.solve(queue, algorithm)
 

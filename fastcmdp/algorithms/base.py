@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +105,8 @@ class Algorithm:
         What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
     tabular_only : bool
         Whether the method needs the tabular softmax policy.
-    samples_only : bool
-        Whether it needs no more than samples of Algorithm 1, hence runs on simulators.
+    simulation : "rollouts", "chains" or ""
+        How it runs on simulators: by the samples of Algorithm 1, by a chain with restarts; "": not at all.
     version : int
         Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
@@ -114,7 +114,7 @@ class Algorithm:
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
-    samples_only: ClassVar[bool] = False
+    simulation: ClassVar[Literal["rollouts", "chains", ""]] = ""
     version: ClassVar[int] = 1
 
     outer: int = 1000
@@ -315,11 +315,16 @@ class Run:
         self.actions = [self._actions(r) for r in range(len(self.state.theta))]
         self.refresh()
 
+    @property
+    def n_visited(self) -> int:
+        """Visited states of a simulator that are kept at most, at a time."""
+        return int(self.settings.inner) + 1
+
     def _actions(self, r: int) -> Any:
         problem = self.problem
         tables, policy = problem.tables, problem.policy
         if isinstance(problem.cmdp, Simulator):
-            return problem.cmdp.live_actions(policy.data, self.state.theta[r], self.settings.inner + 1)
+            return problem.cmdp.live_actions(policy.data, self.state.theta[r], self.n_visited)
         n_states = problem.cmdp.n_states
         entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
         prob = np.empty(problem.cmdp.n_choices)

@@ -12,8 +12,9 @@ The output is pi_t, t uniform in N_0: the policy *before* the step. Where N_0 st
 
 What is certain: the switch, N_0, the actor's step. Recalled: the TD of the neural version (projection onto a ball
 around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/chains.py``); sixteen of them
-for one critic; the critic starts from the last one; J_i is the whole sum over rho where the support of rho has up to
-1,024 states, else over that many states drawn from it, where the original averages over pairs; and the measured rates.
+for one critic, on simulators one (``kernels/walks.py``); the critic starts from the last one; J_i is the whole sum over
+rho where the support of rho has up to 1,024 states, else over that many states drawn from it, where the original
+averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates.
 
 Learning rates. alpha and tol of the theorem are of the order T^(-1/2) with constants for the worst case. Left out, they
 keep that order and take the constants from the critic: with N_f the level of E_nu[(Q_f - V_f)^2],
@@ -30,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +48,18 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import SettingError
 from fastcmdp.kernels import crpo
+from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.policies import Linear, LiveNetwork, Network
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem
+from fastcmdp.simulators.simulator import Simulator
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
+_GRADIENTS = 2**22  # bytes of gradients of a network that are kept, or so many rows
+_ROWS = 2 * LANES
 MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as many states drawn from it
 
 
@@ -65,7 +70,11 @@ class CRPO(Algorithm):
     The critic has the features of the policy class. For ``ReluSoftmax`` this is the neural CRPO: actor and critics are
     networks of one shape, and a step adds the critic's weights to the actor's. For ``LogLinear`` (and
     ``TabularSoftmax``, one-hot features) it is a *log-linear stand-in*: Q = W . phi with the policy's features, so
-    that adding W is the natural gradient with a compatible critic. The stand-in is this project's, not the paper's.
+    that adding W is the natural gradient with a compatible critic. For ``NeuralSoftmax`` the same holds to first order:
+    Q = W . grad_theta z(s, a; theta_t), z the logit (``kernels/critics.py``). The stand-ins are this project's, not
+    the paper's.
+
+    On a simulator the critic walks one chain with restarts; log-linear and neural policies are as above.
 
     Parameters
     ----------
@@ -79,19 +88,22 @@ class CRPO(Algorithm):
     c_alpha, c_tol : float
         Factors on the measured alpha and tol.
     rate : float or None
-        Step l of TD. None: c_step / (2 B), B the largest squared norm of a critic's gradient.
+        Step l of TD. None: c_step / (2 B), B the largest squared norm of a critic's gradient. For networks, and on
+        simulators, B is measured at the start (theta_0, the trial run), and updates from longer gradients are
+        shortened in proportion.
     c_step : float
         Factor on the default of ``rate``.
     radius : float or None
-        Critics stay within this distance of W_0, kernel units. None: 2 sqrt(C / B) / (1-gamma), C the number of
-        choices, which no one-hot critic reaches.
+        Critics stay within this distance of W_0, kernel units. None: 2 sqrt(n / B) / (1-gamma), n the number of
+        choices, which no one-hot critic reaches; n the number of actions for ``NeuralSoftmax``, of parameters for
+        ``LogLinear`` on simulators.
     carry_over : bool
         Whether critics start from those of the last outer step; else from W_0, each time.
 
     Raises
     ------
     SettingError
-        A value out of range; when run, a policy class without a critic.
+        A value out of range.
 
     Examples
     --------
@@ -113,6 +125,7 @@ class CRPO(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo"
+    simulation: ClassVar[Literal["rollouts", "chains", ""]] = "chains"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),
         "c_alpha": (0.2, 5.0),
@@ -135,8 +148,8 @@ class CRPO(Algorithm):
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: T = c_T / e^2 and K_in = c_in C / e^4.
 
-        e = (1-gamma) epsilon, C the number of choices. The exponents are those of the neural CRPO (eps^-6 in all),
-        whose width is a parameter of the policy class here.
+        e = (1-gamma) epsilon, C the number of choices (of actions, for simulators). The exponents are those of the
+        neural CRPO (eps^-6 in all), whose width is a parameter of the policy class here.
 
         Parameters
         ----------
@@ -164,24 +177,28 @@ class CRPO(Algorithm):
         steps = scheduled(cmdp, epsilon, c_T, c_in, 4.0)
         return cls(**(steps | settings))
 
-    @classmethod
-    def check_policy(cls, policy: BoundPolicy) -> None:
-        """Raise a SettingError if no critic is known for this policy class."""
-        if policy.critic_bound is None:
-            raise SettingError(
-                f"{cls.name} has no critic for this policy class: give TabularSoftmax(), LogLinear(features) or "
-                "ReluSoftmax(features)"
-            )
-
     def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
         """Set up replicates that have not moved yet."""
-        self.check_policy(problem.policy)
         bound = problem.policy.critic_bound
-        assert bound is not None  # by check_policy
         horizon = 1.0 / (1.0 - problem.cmdp.gamma)
-        radius = 2.0 * math.sqrt(problem.cmdp.n_choices / bound) * horizon
+        radius = 2.0 * math.sqrt(_critic_size(problem) / bound) * horizon
         rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
         return CRPORun(self, problem, seed, replicates, rule)
+
+
+def has_tangents(policy: BoundPolicy) -> bool:
+    """Whether critics have the policy's tangent features: for networks, and all policies on simulators."""
+    return isinstance(policy.data, Network | Linear | LiveNetwork)
+
+
+def _critic_size(problem: Problem) -> int:
+    """How many numbers of the size of Q a critic is made of, for the radius of its ball."""
+    data = problem.policy.data
+    if isinstance(
+        data, Network | LiveNetwork
+    ):  # larger balls let critics grow where their gradients are long
+        return int(np.diff(problem.cmdp.state_to_choice).max())
+    return problem.policy.n_parameters if isinstance(data, Linear) else problem.cmdp.n_choices
 
 
 def check_tolerance(tol: Any) -> None:
@@ -194,7 +211,8 @@ def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float)
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
     check_constants(c_T=c_T, c_in=c_in)
-    return {"outer": whole(c_T / e**2), "inner": whole(c_in * cmdp.n_choices / e**power)}
+    n_choices = int(cmdp.state_to_choice[-1])  # a simulator has only that
+    return {"outer": whole(c_T / e**2), "inner": whole(c_in * n_choices / e**power)}
 
 
 class CRPORun(Run):
@@ -210,7 +228,15 @@ class CRPORun(Run):
         tol = np.full(m, settings.c_tol * unit * horizon)
         if settings.tol is not None:
             tol = per_constraint(settings.tol, m, "tol") / cmdp.constraint_scale
-        support = np.flatnonzero(cmdp.start)
+        origin = np.zeros(policy.n_parameters)
+        if policy.initial is not None and not has_tangents(policy):
+            origin += policy.initial
+        simulator = isinstance(cmdp, Simulator)
+        start = np.zeros(0) if simulator else cmdp.start
+        support = np.flatnonzero(start)
+        n_draws = MOST_STARTS if len(support) > MOST_STARTS else 0
+        if simulator:
+            n_draws = min(MOST_STARTS, max(settings.inner // 4, 1))
         self.steps = crpo.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
@@ -221,22 +247,29 @@ class CRPORun(Run):
             adaptive_step=settings.alpha is None,
             adaptive_tol=settings.tol is None,
             carry_over=settings.carry_over,
-            origin=np.zeros(policy.n_parameters) if policy.initial is None else policy.initial,
+            origin=origin,
+            bound=policy.critic_bound,
             start_state=support.astype(np.int64),
-            start_prob=np.array(cmdp.start[support], np.float64),
-            start_sum=np.cumsum(cmdp.start[support]),
-            n_start_draws=MOST_STARTS if len(support) > MOST_STARTS else 0,
+            start_prob=np.array(start[support], np.float64),
+            start_sum=np.cumsum(start[support]),
+            n_start_draws=n_draws,
         )
         self.state = crpo.RunState(
             **self.common_state(seed, replicates),
             kept=np.zeros(replicates, np.int64),
             chain=np.zeros((replicates, 2, LANES), np.int64),
+            place=np.zeros((replicates, cmdp.n_state if isinstance(cmdp, Simulator) else 0)),
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),
             average=np.zeros((replicates, 1 + m)),
         )
         self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
         self.set_up_actions()
+
+    @property
+    def n_visited(self) -> int:
+        """Visited states of a simulator that are kept at most, at a time."""
+        return MOST_PAIRS
 
     def kept(self) -> NDArray[np.int64]:
         """Size of N_0 so far, int64[R]."""
@@ -245,14 +278,21 @@ class CRPORun(Run):
 
     def work(self) -> crpo.Work:
         """Work space for one thread."""
-        m, d = self.problem.cmdp.n_constraints, self.problem.policy.n_parameters
+        m, policy = self.problem.cmdp.n_constraints, self.problem.policy
+        d, rows = policy.n_parameters, 0
+        if isinstance(policy.data, Network):
+            rows = min(self.problem.cmdp.n_choices, max(_ROWS, _GRADIENTS // (8 * (d + 1))))
         return crpo.Work(
             mean=np.zeros((1 + m) * d),
             total=np.zeros(1 + m),
             value=np.zeros(1 + m),
             square=np.zeros(1 + m),
             violated=np.zeros(m, np.int64),
+            level=np.zeros(1 + m),
             pair=np.zeros(min(self.settings.inner, MOST_PAIRS), np.int64),
+            gradients=Gradients(
+                np.full(rows + 1, -1), np.zeros((rows + 1) * (d + 1) if rows else 0), policy.critic_bound
+            ),
             space=self.row_space(),
         )
 

@@ -68,7 +68,7 @@ class PrimalDual(Algorithm):
     """
 
     cap_factor: ClassVar[float] = 2.0
-    samples_only: ClassVar[bool] = True
+    simulation: ClassVar[Literal["rollouts", "chains", ""]] = "rollouts"
 
     outer: int = 2000
     inner: int = 100

@@ -67,7 +67,7 @@ def jobs() -> dict[str, Callable[[], object]]:
         f"{algorithm.name}, {kind}": partial(solve, queue, algorithm.shortest(), policy=policy, trace=1)
         for algorithm in ALGORITHMS.values()
         for kind, policy in live.items()
-        if algorithm.samples_only
+        if algorithm.simulation
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 

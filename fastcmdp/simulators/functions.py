@@ -14,6 +14,7 @@ from fastcmdp.errors import ModelError
 from fastcmdp.kernels import simulate
 
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
+_WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
 
 _C_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # of ctypes, which exports no name for it
 
@@ -164,3 +165,27 @@ def features_callback(features: Any, n_state: int, n_out: int) -> Any:
             out[0] = np.nan
 
     return cfunc(types.void(_DOUBLES, _DOUBLES))(callback)
+
+
+def step_callback(step: Any, n_state: int, m: int) -> Any:
+    """Step for callers by address; what is raised becomes NaN, for C has no exceptions."""
+
+    def callback(state, action, rng, costs):  # type: ignore[no-untyped-def]
+        try:
+            return step(carray(state, (n_state,)), action, carray(rng, (4,)), carray(costs, (max(m, 1),)))
+        except Exception:
+            return np.nan
+
+    return cfunc(types.float64(_DOUBLES, types.int64, _WORDS, _DOUBLES))(callback)
+
+
+def reset_callback(reset: Any, n_state: int) -> Any:
+    """Reset for callers by address; what is raised becomes NaN, for C has no exceptions."""
+
+    def callback(state, rng):  # type: ignore[no-untyped-def]
+        try:
+            reset(carray(state, (n_state,)), carray(rng, (4,)))
+        except Exception:
+            state[0] = np.nan
+
+    return cfunc(types.void(_DOUBLES, _WORDS))(callback)

@@ -17,7 +17,15 @@ from numba.core.errors import NumbaError
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels import simulate as kernel
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.simulators.functions import ARGUMENTS, Function, copy_state, features_callback, function_of
+from fastcmdp.simulators.functions import (
+    ARGUMENTS,
+    Function,
+    copy_state,
+    features_callback,
+    function_of,
+    reset_callback,
+    step_callback,
+)
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.units import (
     Units,
@@ -180,7 +188,7 @@ class Simulator(Units):
         )
         self._fork = Function("fork") if fork is None else function_of("fork", fork)
         self._rolls: dict[Any, Any] = {}
-        self._callback: Any = None
+        self._callbacks: dict[str, Any] = {}
         self._run_trial(_size(trial, "trial"))
         self._set_units(reward_range, cost_ranges)
 
@@ -273,24 +281,33 @@ class Simulator(Units):
 
     # Runs through the kernels.
 
-    def world(self, bound: Any) -> kernel.World:
-        """What kernels read, for runs with such a (bound) policy; the first time for a kind of policy this compiles."""
-        key = (type(bound.data), *bound.data)
+    def world(self, bound: Any, chains: bool = False) -> kernel.World:
+        """What kernels read, for runs with such a (bound) policy: to run rollouts, or with ``chains`` chains.
+
+        The first time for a kind of policy, or for chains, this compiles.
+        """
         features = self._features.compiled or copy_state(self.n_state)
-        if self._callback is None:
-            self._callback = features_callback(features, self.n_state, self.n_rows * self.n_features)
-        if key not in self._rolls:
+        made, m = self._callbacks, self.n_constraints
+        if "features" not in made:
+            made["features"] = features_callback(features, self.n_state, self.n_rows * self.n_features)
+        if chains and "step" not in made:
+            made["step"] = step_callback(self._step.compiled, self.n_state, m)
+            made["reset"] = reset_callback(self._reset.compiled, self.n_state)
+        key = (type(bound.data), *bound.data)
+        if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
                 self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound.data,
-                bound.n_parameters, (self.n_state, self.n_actions, self.n_features, self.n_constraints),
-                self.by_choice, 1.0 / math.log(self.gamma),
+                bound.n_parameters, (self.n_state, self.n_actions, self.n_features, m), self.by_choice,
+                1.0 / math.log(self.gamma),
             )  # fmt: skip
         scale = np.append(self.reward_scale, self.constraint_scale)
         sign = np.append(1.0, -self._sign)
         shift = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
         return kernel.World(
-            roll=self._rolls[key].address,
-            features=self._callback.address,
+            roll=0 if chains else self._rolls[key].address,
+            step=made["step"].address if chains else 0,
+            reset=made["reset"].address if chains else 0,
+            features=made["features"].address,
             forks=self._fork.compiled is not None,
             n_state=self.n_state,
             n_actions=self.n_actions,
@@ -300,7 +317,7 @@ class Simulator(Units):
             offset=shift / scale,
             log_gamma_inverse=1.0 / math.log(self.gamma),
             horizon=1.0 / (1.0 - self.gamma),
-            n_signals=1 + self.n_constraints,
+            n_signals=1 + m,
         )
 
     def live_actions(self, policy: Any, theta: Float, slots: int) -> kernel.LiveActions:
@@ -331,6 +348,7 @@ class Simulator(Units):
             kernel.FEATURES_FAULT: f"{self._features.kind} raised or were not finite, or the logits overflowed",
             kernel.RESET_FAULT: "reset raised, or left a state that is not finite",
             kernel.RAISED: "step, reset or features raised an exception",
+            kernel.WALK_FAULT: "step raised, or its reward or a cost was not finite",
         }[code]
         if self._fork.compiled is not None:
             return what

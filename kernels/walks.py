@@ -1,0 +1,233 @@
+"""CRPO's critics on a simulator: one chain with restarts through the user's functions, and what is told from critics.
+
+What ``chains.py``, ``td.py`` and ``crpo.py`` do on tables, with one chain on the replicate's lane 0 and tangent
+features (``critics.py``) for every kind of policy. A segment begins with a word for the horizon T, what reset draws
+and a word for the action; then each of its T + 1 transitions spends what step draws and a word for the next action.
+A round of TD is one transition. Where a state's copy is more than its numbers (``World.forks``), no chain outlives an
+outer step: the first segment of each then begins at a start, so that its pairs lean towards the start by about
+1/((1-gamma) K_in) of their law.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fastcmdp.kernels.critics import Tangent, nudge, predict, shortening
+from fastcmdp.kernels.draws import uniform, word
+from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.simulate import (
+    FEATURES_FAULT,
+    RESET_FAULT,
+    STATE_FAULT,
+    WALK_FAULT,
+    call_reset,
+    call_step,
+    draw_weighted,
+    is_finite,
+    live_logits,
+    live_score,
+    softmax_weights,
+    write_features,
+)
+from fastcmdp.kernels.td import begin, finish, project
+from fastcmdp.kernels.vectors import dot_at
+
+
+@kernel
+def weigh_actions(world, policy, theta, x, hidden, state, z):
+    """Write the features of a state to x and the weights of its actions to z; return their sum, or NaN."""
+    write_features(world.features, world.n_state, state, x)
+    n_rows = world.n_actions if world.by_choice else 1
+    live_logits(policy, theta, x, world.n_features, n_rows, hidden, z)
+    return softmax_weights(z, world.n_actions)
+
+
+@kernel
+def write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action, bound, value, at):
+    """Write the gradient of an action's logit at ``at`` .., in a state with features x, and the factor after it."""
+    n, d = world.n_features, theta.shape[0]
+    row, output = (action, 0) if world.by_choice else (0, action)
+    weight[:] = 0.0
+    weight[output] = 1.0
+    gradient = value[at : at + d]
+    live_score(policy, theta, x[row * n : (row + 1) * n], n, 1, hidden, back, z, weight, gradient)
+    value[at + d] = shortening(gradient, bound)
+
+
+@kernel
+def run_walk(
+    world, actions, rng, chain, place, rule, policy, theta, bound, gamma, n_steps, d, origin, w, mean, total, n_most
+):  # fmt: skip
+    """Make n_steps transitions with their updates; return how many states of law nu are visited[0:n], or -1.
+
+    chain : int64[2, LANES]: [0, 0] the action taken next, [1, 0] transitions left of the segment, [1, 1] those made
+    place : float64[n_state]: where the chain stands; moved on
+    n_most : states that are wanted at most
+    others as in ``td.run_td``. -1: a fault, told in actions.fault.
+    """
+    n_signals, n_state, n_actions = world.n_signals, world.n_state, world.n_actions
+    state, before, visited, fault = actions.state, actions.before, actions.visited, actions.fault
+    x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
+    factor, offset = world.factor, world.offset
+    form, first, column = Tangent(d), np.empty(0, np.int64), np.empty(0, np.int32)
+    value, none = np.empty(2 * (d + 1)), np.empty(0)
+    stream, weight = np.empty(4, np.uint64), np.empty(n_actions)
+    costs, signal, square = np.zeros(max(n_signals - 1, 1)), np.empty(n_signals), np.zeros(n_signals)
+    for k in range(4):
+        stream[k] = rng[k, 0]
+    action, left, age = chain[0, 0], chain[1, 0], chain[1, 1]
+    if world.forks:
+        left = 0
+    for i in range(n_state):
+        state[i] = place[i]
+    total[:] = 0.0
+    fault[0] = 0
+    begin(rule, d, origin, w, mean, square)
+    now, after, known, n_visited = 0, 1, False, 0
+    for k in range(n_steps):
+        if left == 0:
+            left, age = geometric_horizon(word(stream), world.log_gamma_inverse) + 1, 0
+            for i in range(n_state):
+                state[i] = 0.0
+            call_reset(world.reset, state, stream)
+            if not is_finite(state, n_state):
+                fault[0] = RESET_FAULT
+                break
+            weights = weigh_actions(world, policy, theta, x, hidden, state, z)
+            if not weights >= 1.0:
+                fault[0] = FEATURES_FAULT
+                break
+            action, known = draw_weighted(z, n_actions, uniform(stream) * weights), False
+        elif not known:
+            weigh_actions(world, policy, theta, x, hidden, state, z)
+        if not known:
+            write_live_gradient(
+                world, policy, theta, x, hidden, back, z, weight, action, bound, value, now * (d + 1)
+            )
+        for i in range(n_state):
+            before[i] = state[i]
+        costs[:] = 0.0
+        reward = call_step(world.step, state, action, stream, costs)
+        signal[0] = factor[0] * reward + offset[0]
+        for i in range(1, n_signals):
+            signal[i] = factor[i] * costs[i - 1] + offset[i]
+        if not is_finite(signal, n_signals):
+            fault[0] = WALK_FAULT
+        elif not is_finite(state, n_state):
+            fault[0] = STATE_FAULT
+        if fault[0] != 0:
+            break
+        weights = weigh_actions(world, policy, theta, x, hidden, state, z)
+        if not weights >= 1.0:
+            fault[0] = FEATURES_FAULT
+            break
+        then = draw_weighted(z, n_actions, uniform(stream) * weights)
+        write_live_gradient(
+            world, policy, theta, x, hidden, back, z, weight, then, bound, value, after * (d + 1)
+        )
+        share = (n_steps - k) / n_steps
+        for f in range(n_signals):
+            q = predict(form, first, column, value, w, f * d, now, none)
+            e = rule.rate * (
+                signal[f] + gamma * predict(form, first, column, value, w, f * d, after, none) - q
+            )
+            square[f] += nudge(form, first, column, value, origin, w, f * d, now, q, e, mean, share, none)
+            square[f] = project(rule, d, origin, w, f * d, mean, share, square[f])
+            total[f] += signal[f]
+        left, age = left - 1, age + 1
+        if left == 0 and n_visited < n_most:  # the last pair of a segment has the law nu
+            for i in range(n_state):
+                visited[n_visited, i] = before[i]
+            n_visited += 1
+        now, after, action, known = after, now, then, True
+    for k in range(4):
+        rng[k, 0] = stream[k]
+    if fault[0] != 0:
+        if fault[0] == RESET_FAULT or (age == 0 and fault[0] == FEATURES_FAULT):
+            for i in range(n_state):
+                before[i] = state[i]
+        fault[1], fault[2] = age, action
+        return -1
+    chain[0, 0], chain[1, 0], chain[1, 1] = action, left, age
+    for i in range(n_state):
+        place[i] = state[i]
+    finish(rule, w, mean)
+    if n_visited == 0:
+        for i in range(n_state):
+            visited[0, i] = state[i]
+        n_visited = 1
+    return n_visited
+
+
+@kernel
+def live_plug_in(world, actions, policy, theta, n, rng, critic, value):
+    """value[k] = mean over n starts, and over a ~ pi, of Q_k; NaN after a fault."""
+    n_state, n_actions, n_features = world.n_state, world.n_actions, world.n_features
+    state, x, z, hidden = actions.state, actions.features, actions.logit, actions.hidden
+    d, n_rows = theta.shape[0], n_actions if world.by_choice else 1
+    stream, weight, gradient = np.empty(4, np.uint64), np.empty(n_actions), np.empty(d)
+    for k in range(4):
+        stream[k] = rng[k, 0]
+    value[:] = 0.0
+    for _ in range(n):
+        for i in range(n_state):
+            state[i] = 0.0
+        call_reset(world.reset, state, stream)
+        if not is_finite(state, n_state):
+            actions.fault[0] = RESET_FAULT
+            break
+        weights = weigh_actions(world, policy, theta, x, hidden, state, z)
+        if not weights >= 1.0:
+            actions.fault[0] = FEATURES_FAULT
+            break
+        for a in range(n_actions):
+            weight[a] = z[a] / weights
+        # The gradient of the mean logit: sum_a pi(a) grad z_a.
+        live_score(policy, theta, x, n_features, n_rows, hidden, actions.back, z, weight, gradient)
+        add_products(gradient, critic, 1.0 / n, value)
+    if actions.fault[0] != 0:
+        value[:] = math.nan
+        actions.fault[1], actions.fault[2] = 0, -1
+        for i in range(n_state):
+            actions.before[i] = state[i]
+    for k in range(4):
+        rng[k, 0] = stream[k]
+
+
+@kernel
+def add_products(gradient, w, share, value):
+    """value[k] += share gradient . w_k."""
+    d = gradient.shape[0]
+    for k in range(value.shape[0]):
+        value[k] += share * dot_at(gradient, 0, w, k * d, d)
+
+
+@kernel
+def live_squares(world, actions, policy, theta, critic, n_visited, level, square):
+    """square[k] = mean over the visited states, and over a ~ pi, of (Q_k - V_k)^2; level: work space."""
+    n_actions, n_features = world.n_actions, world.n_features
+    x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
+    d, n_rows = theta.shape[0], n_actions if world.by_choice else 1
+    prob, weight = np.empty(n_actions), np.empty(n_actions)
+    gradient, advantage = np.empty(d + 1), np.empty(level.shape[0])
+    square[:] = 0.0
+    for j in range(n_visited):
+        for i in range(world.n_state):
+            actions.state[i] = actions.visited[j, i]
+        weights = weigh_actions(world, policy, theta, x, hidden, actions.state, z)
+        for a in range(n_actions):
+            prob[a] = z[a] / weights
+        level[:] = 0.0
+        live_score(policy, theta, x, n_features, n_rows, hidden, back, z, prob, gradient[:d])
+        add_products(gradient[:d], critic, 1.0, level)
+        for a in range(n_actions):
+            write_live_gradient(world, policy, theta, x, hidden, back, z, weight, a, math.inf, gradient, 0)
+            advantage[:] = 0.0
+            add_products(gradient[:d], critic, 1.0, advantage)
+            for k in range(level.shape[0]):
+                square[k] += prob[a] * (advantage[k] - level[k]) ** 2
+    for k in range(square.shape[0]):
+        square[k] /= n_visited
