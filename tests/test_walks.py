@@ -326,7 +326,7 @@ def test_schedules_count_a_simulators_actions(queue: fc.Simulator) -> None:
     ("step_body", "reset_body", "message"),
     [
         ("state[0] += 1.0; return np.nan if state[0] > 300.0 else 0.0", "", r"reward or a cost.*\(state \[300.0\]"),
-        ("state[0] = np.nan if state[0] > 299.0 else state[0] + 1.0; return 0.0", "", r"not finite.*\(state \[300.0\]"),
+        ("state[0] = np.nan if state[0] > 299 else state[0] + 1; return 0.0", "", r"left a state.*\(state \[300.0\]"),
         ("state[0] += 1.0\n    if state[0] > 300.0: raise ValueError('late')\n    return 0.0", "", "step raised"),
         ("state[0] += 1.0; return 0.0", "if draws.uniform(rng) < 1e-3: raise ValueError('no')", "reset raised"),
         ("state[0] += 1.0; return 0.0", "", "features raised or were not finite"),
