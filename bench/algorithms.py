@@ -3,8 +3,8 @@
     python bench/algorithms.py [--quick]
 
 A whole run samples, updates and rebuilds action rows, so its ratio is an upper bound on the sampler's own. NPG-PD and
-C-NPG-PDA call PD-ANPG's sampler; that of tabular NPG-PD is timed on its own too. Rounds are interleaved; the table has
-medians over rounds, and ratios are medians of the ratios within a round.
+C-NPG-PDA call PD-ANPG's sampler; those of tabular NPG-PD and PD-NAC are timed on their own too. Rounds are
+interleaved; the table has medians over rounds, and ratios are medians of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import statistics
 import time
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 import fastcmdp as fc
+from fastcmdp.kernels import pd_nac
+from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.pd_anpg import sample_batch
 from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.tables import LENGTH_BITS, draw_label, state_of_row
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
 
@@ -37,6 +41,34 @@ def sample_every_choice(tables, actions, rng, times, work):
     for _ in range(times):
         drawn += rollouts(tables, actions, rng, work.job_choice, work.job_row, work.total, work.last_pair)
     return drawn
+
+
+@njit(error_model="numpy")
+def walk(tables, actions, steps, state, work, n_steps):
+    """PD-NAC's transitions and draws of actions, as its loop makes them, with nothing learned from them."""
+    entry, alias = tables.branch_entry.reshape(-1), actions.entry.reshape(-1)
+    choice_word, state_to_choice, row_state = (
+        tables.choice_word.reshape(-1),
+        tables.state_to_choice,
+        work.row_state,
+    )
+    words = np.uint64(tables.choice_word.shape[1])
+    length = np.uint64((1 << 24) - 1)
+    theta, drawn, critic = state.theta[0], state.drawn[0], state.critic[0].reshape(-1)
+    since, top, highest, rng = state.since[0].reshape(-1), state.top[0], state.highest[0], state.rng[0]
+    gone = np.zeros(state.critic.shape[2])
+    alpha, explore = steps.alpha, steps.explore
+    here, doubts = np.uint64(state.choice[0]), 0
+    for _ in range(n_steps):
+        word = pd_nac._next(rng)
+        branches = choice_word[words * here]
+        code = draw_label(entry, branches >> LENGTH_BITS, branches & length, branch_bits(entry, word))
+        here, doubt = pd_nac._draw(
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            state_of_row(row_state, code), code, rng, word,
+        )  # fmt: skip
+        doubts += doubt >= 0.0
+    return here, doubts
 
 
 def nanoseconds(run: Any, work: Any, n_steps: int) -> float:
@@ -58,6 +90,7 @@ def measure(name: str, cmdp: fc.CMDP, samples: float, rounds: int) -> None:
     times: dict[str, list[float]] = {label: [] for label in runs}
     sampler: list[float] = []
     every: list[float] = []
+    chain: list[float] = []
     for i in range(rounds + 1):
         began = time.perf_counter()
         drawn = sample_many(problem.tables, base.actions[0], base.state.rng[0], 100, 50, base_work)
@@ -66,13 +99,22 @@ def measure(name: str, cmdp: fc.CMDP, samples: float, rounds: int) -> None:
             found = nanoseconds(run, work, n_steps)
             if i > 0:  # the first compiles
                 times[label].append(found)
+        run, work, _ = runs["pd-nac"]
+        fresh = run.state._replace(since=np.zeros_like(run.state.since), top=np.zeros_like(run.state.top))
+        steps = 20_000
+        walked = time.perf_counter()
+        walk(problem.tables, run.actions[0], run.steps, fresh, work, steps)
+        walked = (time.perf_counter() - walked) * 1e9 / steps
         run, work, n_steps = runs["npg-pd-softmax"]
         began = time.perf_counter()
         drawn = sample_every_choice(problem.tables, run.actions[0], run.state.rng[0], n_steps, work)
         if i > 0:
+            chain.append(walked)
             sampler.append(alone)
             every.append((time.perf_counter() - began) * 1e9 / drawn)
     print(f"\n{name}: PD-ANPG's sampler {statistics.median(sampler):.2f} ns a transition")
+    ratio = statistics.median(x / y for x, y in zip(chain, sampler, strict=True))
+    print(f"one chain, the sampler of pd-nac: {ratio:.2f} times that")
     ratio = statistics.median(x / y for x, y in zip(every, sampler, strict=True))
     print(f"every choice, the sampler of npg-pd-softmax: {ratio:.2f} times that")
     for label, found in times.items():

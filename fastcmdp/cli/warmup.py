@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +11,10 @@ import numpy as np
 import scipy
 
 from fastcmdp import envs, simulators
-from fastcmdp.algorithms import ALGORITHMS, Algorithm
+from fastcmdp.algorithms import ALGORITHMS, PDNAC, Algorithm
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import SettingError
+from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels import pd_anpg
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.policies import BoundPolicy, LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
@@ -23,7 +24,10 @@ from fastcmdp.tables import build_actions, build_tables
 
 
 def warmup(json: Json = False, quiet: Quiet = False) -> None:
-    """Compile and cache every kernel for every kind of policy; later processes take them from the cache."""
+    """Compile and cache every kernel for every kind of policy; later processes take them from the cache.
+
+    Pieces for other people's code (``fastcmdp.embed``) are compiled with that code, or by ``embed.c_api()``.
+    """
     with faults():
         seconds = {}
         for name, job in jobs().items():
@@ -83,3 +87,9 @@ def _takes(algorithm: type[Algorithm], policy: BoundPolicy) -> bool:
 def _uncalled(cmdp: CMDP) -> None:
     build_actions(build_tables(cmdp), np.full(cmdp.n_choices, 0.5))
     next_word(streams(seed=0, replicates=1)[0], 0)
+    solve(cmdp, PDNAC.shortest(), optimum=False, trace=1).run.policies()  # theta_k in the middle of a run
+    with contextlib.suppress(ModelError):  # gymnasium is not installed
+        envs.to_gymnasium_vector(cmdp, 1).reset(seed=0)
+        environment = envs.to_gymnasium(cmdp)
+        environment.reset(seed=0)
+        environment.step(0)
