@@ -19,13 +19,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import check_words, is_finite, per_constraint, require
+from fastcmdp.algorithms.base import (
+    check_constants,
+    check_words,
+    is_finite,
+    per_constraint,
+    relative_target,
+    require,
+    whole,
+)
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd
@@ -157,17 +165,28 @@ class PDANPG(PrimalDual):
         kappa: float = NOMINAL_KAPPA,
         **settings: Any,
     ) -> Self:
-        """Settings for a target gap and violation ``epsilon``, by ``fastcmdp.theory.practical_schedule``.
+        """Settings for a target gap and violation ``epsilon``: K = c_K / e^2 and H = c_H kappa log(1/e).
+
+        e = (1-gamma) epsilon; Theorem 1's orders of K and H (``fastcmdp.theory.theorem_schedule``) with constants of
+        use.
 
         Parameters
         ----------
         cmdp : CMDP
+            Only gamma is used.
         epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1].
-        c_K, c_H, kappa : float
-            Of the schedule.
+            In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
+        c_K, c_H : float
+            Tunable constants, > 0.
+        kappa : float
+            G^2/mu_F that H and the ASGD steps assume.
         **settings
-            Settings of this class.
+            Settings of this class, which win.
+
+        Raises
+        ------
+        SettingError
+            A number out of range.
 
         Examples
         --------
@@ -175,7 +194,14 @@ class PDANPG(PrimalDual):
         >>> fc.PDANPG.for_epsilon(fc.envs.garnet(), 0.5, c_K=10).outer
         4000
         """
-        from fastcmdp.theory.schedules import practical_schedule  # here, since it imports this module
-
-        made = practical_schedule(cmdp, epsilon, c_K=c_K, c_H=c_H, kappa=kappa, **settings)
-        return cls(**asdict(made))
+        check_constants(c_K=c_K, c_H=c_H, kappa=kappa)
+        e = relative_target(cmdp, epsilon)
+        scheduled: dict[str, Any] = {
+            "outer": whole(c_K / e**2),
+            "inner": max(math.ceil(c_H * kappa * math.log(1.0 / e)), 1),
+        }
+        if kappa != NOMINAL_KAPPA and "mu_f" not in settings and "g_squared" not in settings:
+            # Only the ratio G^2/mu_F enters alpha and beta.
+            root = 3.0 * math.sqrt(5.0)
+            scheduled |= {"alpha": root * kappa / (1.0 + root * kappa), "beta": 1.0 / (9.0 * kappa)}
+        return cls(**(scheduled | settings))

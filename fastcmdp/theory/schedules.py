@@ -26,7 +26,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastcmdp.algorithms.base import relative_target
 from fastcmdp.algorithms.pd_anpg import C_K, PDANPG
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA
 from fastcmdp.cmdp import CMDP
@@ -231,18 +230,5 @@ def practical_schedule(
     >>> fine.outer / coarse.outer, fine.inner - coarse.inner  # 4 times K, 20 log 2 more H
     (4.0, 14)
     """
-    for name, value in (("c_K", c_K), ("c_H", c_H), ("kappa", kappa)):
-        check_positive(name, value)
-    relative = relative_target(cmdp, epsilon)
-    ratio: dict[str, Any] = {}
-    if kappa != NOMINAL_KAPPA and "mu_f" not in settings and "g_squared" not in settings:
-        # Only the ratio G^2/mu_F enters alpha and beta.
-        root = 3.0 * math.sqrt(5.0)
-        ratio = {"alpha": root * kappa / (1.0 + root * kappa), "beta": 1.0 / (9.0 * kappa)}
-    scheduled: dict[str, Any] = {
-        "outer": math.ceil(round(c_K / relative**2, 6)),  # 1e6, not 1,000,001 by rounding
-        "inner": max(math.ceil(c_H * kappa * math.log(1.0 / relative)), 1),
-        "c_eta": c_eta,
-        "c_zeta": c_zeta,
-    }
-    return PDANPG(**(scheduled | ratio | settings))
+    steps: dict[str, Any] = {"c_eta": c_eta, "c_zeta": c_zeta}
+    return PDANPG.for_epsilon(cmdp, epsilon, c_K=c_K, c_H=c_H, kappa=kappa, **(steps | settings))
