@@ -95,8 +95,8 @@ class _Episodes:
     def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[Any, ...]:
         """Move all environments on, or name the first that cannot be.
 
-        Returned are, in arrays of the caller's own: states, rewards, costs (n,) or (n, m) for m > 1, flags and masks (as
-        ``episodes.step_episodes`` has them); and the number of episodes that ended.
+        Returned are, in new arrays: states, rewards, costs (n,) or (n, m) for m > 1, flags and masks as of
+        ``episodes.step_episodes``; and the number of episodes that ended.
         """
         n = self.n
         state, reward, cost = np.empty(n, np.int64), np.empty(n), np.empty(self._costs)
