@@ -339,6 +339,11 @@ def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, tmp_pa
     assert fc.simulators.tandem_queue(gamma=0.8).fingerprint() == queue.fingerprint()
     with pytest.raises(fc.ModelError, match="another model"):
         fc.load_run(path, fc.simulators.tandem_queue(gamma=0.8, fast=0.7), policy)
+    fc.solve(walk_table(), settings).save(path)
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, queue)
+    with pytest.raises(fc.ModelError, match="of type int; give a CMDP or a Simulator"):
+        fc.load_run(path, 3)  # type: ignore[arg-type]
 
 
 def test_what_a_simulator_cannot_answer_says_so(queue: fc.Simulator) -> None:
@@ -874,6 +879,26 @@ def test_costs_are_of_the_actions_of_the_environment() -> None:
     assert seen == {5, 6}
     third = fc.GymSimulator(lambda: Walk("six"), gamma=0.8, limits=[1.5], trial=50)
     assert third.fingerprint() == simulator.fingerprint()
+
+
+def test_a_gymnasium_run_goes_on_from_its_file(tmp_path: Path) -> None:
+    settings, path = fc.PDANPG(outer=6, inner=5, pilot=1), tmp_path / "run.npz"
+    whole = fc.solve(fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50), settings)
+
+    def interrupt(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    fc.solve(
+        fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50),
+        settings,
+        piece=2,
+        progress=interrupt,
+        checkpoint=path,
+    )
+    again = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
+    assert bits(fc.resume(fc.load_run(path, again))) == bits(whole)
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, fc.GymSimulator(Walk, gamma=0.8, limits=[1.4], trial=50))
 
 
 def test_what_an_environment_raises_in_a_run_is_told_once() -> None:
