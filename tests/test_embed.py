@@ -516,12 +516,50 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("optimum 7.330" if name == "embed_njit.py" else "(exactly 0.1898)") in printed
 
 
-def test_the_page_on_embedding_runs() -> None:
+def test_the_page_on_embedding_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block by itself, in an empty folder but for the sources of C and C++."""
     page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text()
-    njit_code, c_call, gymnasium_code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = {kind: re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "c", "cpp")}
+    njit_code, c_call, gymnasium_code = blocks["python"]
+    (c_code,), (cpp_code,) = blocks["c"], blocks["cpp"]
+    monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
-    exec(compile(njit_code, "embedding.md", "exec"), space)
-    space["cmdp"] = fc.envs.river_swim()
+    exec(compile(njit_code, "embedding.md", "exec"), {})
     exec(compile(gymnasium_code, "embedding.md", "exec"), space)
     assert space["states"].shape == (1000,)
-    assert "api.address" in c_call
+    if shutil.which("cc") is None or shutil.which("c++") is None:
+        pytest.skip("there is no compiler of C and C++")
+    Path("host.c").write_text(c_code)
+    space = {}
+    exec(compile(c_call, "embedding.md", "exec"), space)
+    rng = embed.stream(0, 0, 0)
+    address = ctypes.c_void_p(space["api"].address)
+    assert space["host"].run(address, ctypes.c_uint64(0)) == embed.normal(rng) + embed.exponential(rng)
+    Path("mean.cpp").write_text(cpp_code)
+    command = [
+        "c++",
+        "-std=c++17",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "libmean.so",
+        "mean.cpp",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    cmdp = fc.envs.river_swim()
+    model = embed.from_cmdp(cmdp)
+    prob = np.full(cmdp.n_choices, 0.5)
+    handed, policy = embed.c_model(model), embed.policy(model, prob)
+    mean = ctypes.CDLL("./libmean.so").mean
+    mean.restype = ctypes.c_double
+    found = mean(
+        address, ctypes.byref(handed), ctypes.c_void_p(policy.entry.ctypes.data), ctypes.c_int64(500)
+    )
+    rng, total, expected = embed.stream(0, 0, 0), np.zeros(model.n_signals), 0.0
+    for _ in range(500):
+        embed.rollout(model, policy, rng, -1, total)
+        expected += total[0]
+    assert found == expected / 500
