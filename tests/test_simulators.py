@@ -151,13 +151,31 @@ def test_j_occupancy_and_gradient_agree_with_the_table(pair: Pair) -> None:
 
 
 def test_evaluate_covers_the_exact_value(pair: Pair) -> None:
-    found = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, confidence=1 - 5e-5, seed=1)
+    """Two intervals that miss with probability 2.5e-5 each: a false alarm below 1e-4 were the seed drawn anew.
+
+    Negative controls: the value of another policy, and of a discount of 0.75 instead of 0.8.
+    """
+    found = pair.simulator.evaluate(
+        fc.LogLinear(), pair.theta, rollouts=20_000, confidence=1 - 2.5e-5, seed=1
+    )
     value = exact.evaluate(pair.table, pair.pi)
     assert found.reward_interval[0] < value.reward < found.reward_interval[1]
     assert found.constraint_intervals[0, 0] < value.constraints[0] < found.constraint_intervals[0, 1]
     again = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, seed=1, threads=1)
     assert (again.reward, again.transitions) == (found.reward, found.transitions)
-    off = pair.simulator.evaluate(fc.LogLinear(), 0 * pair.theta, rollouts=20_000, seed=1)  # another policy
+    table = pair.table
+    other = exact.evaluate(
+        fc.CMDP(
+            table.state_to_choice, table.choice_to_branch, table.branch_target, table.branch_prob, table.reward,
+            list(table.costs.T), gamma=0.75, start=table.start, limits=table.limits,
+        ),
+        pair.pi,
+    )  # fmt: skip
+    assert not found.reward_interval[0] < other.reward < found.reward_interval[1]
+    assert not found.constraint_intervals[0, 0] < other.constraints[0] < found.constraint_intervals[0, 1]
+    off = pair.simulator.evaluate(
+        fc.LogLinear(), 0 * pair.theta, rollouts=20_000, confidence=1 - 2.5e-5, seed=1
+    )
     assert not off.constraint_intervals[0, 0] < value.constraints[0] < off.constraint_intervals[0, 1]
 
 
@@ -780,6 +798,8 @@ def test_a_gymnasium_environment_agrees_with_its_table() -> None:
     visited = run.actions[0].visited[:n, 2:].argmax(axis=1) * 2 + work.pair[:n] % 2
     counts = np.bincount(visited, minlength=8)
     assert p_value(law_test(counts, law)) > HOLDS
+    late = (law @ table.transition_matrix())[table.choice_state] * pi  # one transition too many
+    assert p_value(law_test(counts, late)) < FAILS
     value = exact.evaluate(table, pi)
     expected = np.append(value.reward, value.constraints)
     estimates = simulator.to_user_values(work.occupancy_total[:n])
