@@ -1,6 +1,6 @@
 """What it costs to call fastcmdp's kernels from elsewhere, on one thread.
 
-    python bench/embedding.py [--envs 1000] [--rounds 15]
+    python bench/embedding.py [--envs 16 100 1000] [--rounds 15]
 
 Every figure is a ratio of medians over rounds in which the sides take turns, so that what else the machine does hits
 all. Compilation stands before.
@@ -158,10 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--envs", type=int, default=1000)
+    parser.add_argument("--envs", type=int, nargs="+", default=[16, 100, 1000])
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
-    vectors(arguments.envs, arguments.rounds)
+    for n_envs in arguments.envs:
+        vectors(n_envs, arguments.rounds)
     steps(arguments.rounds)
 
 

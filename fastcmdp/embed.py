@@ -2,10 +2,13 @@
 
 Everything under "njit" may be called from a user's own `@njit` code (and from Python). Arrays are NumPy arrays, a
 *choice* q is an action available in a state, signals are the reward and the constraints in kernel units: maximise
-the first, keep J of the others >= 0. Indices are not checked in these functions: one out of range reads foreign memory.
+the first, keep J of the others >= 0. numba refuses arrays of types that do not do (a TypingError when it compiles);
+arrays of wrong sizes raise a ValueError where a call does more than one step. Indices, and the arrays of single steps
+and draws, are not checked: what is out of range reads foreign memory.
 
 streams
-    `stream(seed, replicate, lane)` uint64[4]; `streams(seed, replicate)` uint64[4, LANES], as `solve` has them
+    `stream(seed, replicate, lane)` uint64[4]; `streams(seed, replicate)` uint64[4, LANES], as `solve` has them; seeds
+    are integers from 0 to 2^64 - 1, others are taken modulo 2^64
 draws
     `word(rng)`, `uniform(rng)`, `normal(rng)`, `exponential(rng)`, `geometric(rng, gamma)`, `categorical(rng, weight)`
 tables
@@ -138,7 +141,7 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
     Raises
     ------
     SettingError
-        Another `draws`.
+        Another `draws`, or something else than a CMDP (a simulator has no tables).
 
     Examples
     --------
@@ -147,6 +150,8 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
     >>> int(fc.embed.next_state(model, fc.embed.stream(0, 0, 0), 0))
     0
     """
+    if not isinstance(cmdp, CMDP):
+        raise SettingError(f"a fastcmdp.CMDP is expected, got {type(cmdp).__name__}")
     tables = build_tables(cmdp, draws)
     return Model(
         *tables,
@@ -370,7 +375,7 @@ def c_model(model: Model) -> Any:
     Raises
     ------
     SettingError
-        A model with exact draws: C functions know fast ones only.
+        A model with exact draws: C functions know fast ones only; or something else than a Model.
 
     Examples
     --------
@@ -380,6 +385,8 @@ def c_model(model: Model) -> Any:
     >>> fc.embed.c_api().function("next_state")(ctypes.addressof(model), rng.ctypes.data, 0)
     0
     """
+    if not isinstance(model, Model):
+        raise SettingError(f"a Model of from_cmdp or build is expected, got {type(model).__name__}")
     if model.branch_entry.dtype != np.uint32:
         raise SettingError('the model has exact draws; C functions take from_cmdp(cmdp, draws="fast")')
     values: dict[str, Any] = {

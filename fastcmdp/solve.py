@@ -149,6 +149,8 @@ def start(
     draws: str = "fast",
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it."""
+    if not isinstance(cmdp, CMDP | Simulator):
+        raise ModelError(f"the model is of type {type(cmdp).__name__}; give a CMDP or a Simulator")
     if not isinstance(algorithm, Algorithm):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
     if isinstance(policy, type) or not hasattr(policy, "bind"):
@@ -346,7 +348,7 @@ def load_run(
         seed,
         replicates,
         windows,
-        exact if optimum is None else optimum,
+        (exact and not isinstance(cmdp, Simulator)) if optimum is None else optimum,
         draws,
     )
     restore(result, path, head, arrays)

@@ -250,7 +250,10 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
         if found == BAD_TARGET:
             raise ValueError("branch_target leads out of the states 0..S-1")
         if found == BAD_PROBABILITY:
-            raise ValueError("branch_prob of a choice, or start, is negative, NaN, or does not sum to 1")
+            raise ValueError(
+                "branch_prob of a choice, or start, is negative, NaN, or does not sum to 1 (as float64, to rounding); "
+                "fastcmdp.CMDP of the same rows names the place"
+            )
         if found == NOT_FINITE:
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
@@ -269,7 +272,7 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
         choice_word,
         choice_word.view(np.float64),
         np.empty(n_choices, np.int32),
-        state_to_choice.copy(),
+        state_to_choice.astype(np.int64),
         np.empty(n_states, np.uint32),
         1.0 / math.log(gamma),
         1.0 / (1.0 - gamma),
@@ -294,9 +297,11 @@ def policy(model, prob):
         raise ValueError("prob has not one number a choice")
     for s in range(state_to_choice.shape[0] - 1):
         if check_row(prob, state_to_choice[s], state_to_choice[s + 1]) != OK:
-            raise ValueError("prob of a state is negative, NaN, or does not sum to 1")
+            raise ValueError(
+                "prob of a state is negative, NaN, or does not sum to 1 (as float64, to rounding)"
+            )
     entry = np.empty((model.row_state.shape[0], 3), model.branch_entry.dtype)
-    actions = Policy(entry, prob.copy(), entry.reshape(-1))
+    actions = Policy(entry, prob.astype(np.float64), entry.reshape(-1))
     refresh(model, actions)
     return actions
 
@@ -319,7 +324,15 @@ def refresh(model, actions):
 
 @kernel
 def softmax(model, theta, actions):
-    """Set a policy to the tabular softmax of theta, float64[C]: pi(a|s) proportional to exp(theta[q])."""
+    """Set a policy to the tabular softmax of theta, float64[C]: pi(a|s) proportional to exp(theta[q]).
+
+    ValueError unless theta is so long and finite.
+    """
+    if theta.shape[0] != model.choice_state.shape[0]:
+        raise ValueError("theta has not one number a choice")
+    for q in range(theta.shape[0]):
+        if not math.isfinite(theta[q]):
+            raise ValueError("theta is not finite")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
     policies.refresh_all(
         policies.Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
@@ -404,6 +417,8 @@ def rollout(model, actions, rng, q, total):
     total : float64[1+m], set to the sums of the signals over the T + 1 pairs: their expectation is Q(q), or J.
     Return the last choice, whose law is the occupancy from there, and T, the number of transitions.
     """
+    if total.shape[0] < model.n_signals:
+        raise ValueError("total has fewer numbers than there are signals")
     horizon = rollouts.geometric_horizon(word(rng), model.log_gamma_inverse)
     if q < 0:
         q = first_pair(model, actions, rng)
@@ -421,7 +436,9 @@ def rollout(model, actions, rng, q, total):
 
 @kernel
 def batch(model, n_pairs):
-    """Room for H = n_pairs samples."""
+    """Room for H = n_pairs samples; ValueError if that is below 1."""
+    if n_pairs < 1:
+        raise ValueError("n_pairs is below 1")
     n_signals = model.n_signals
     return Batch(
         np.zeros(n_pairs + 1, np.int64),
@@ -436,7 +453,12 @@ def batch(model, n_pairs):
 
 @kernel
 def sample_batch(model, actions, lanes, fresh, room):
-    """Draw H samples of Algorithm 1 into ``room``, and a fresh J estimate if wanted; return the transitions made."""
+    """Draw H samples of Algorithm 1 into ``room``, and a fresh J estimate if wanted; return the transitions made.
+
+    ValueError if lanes are not those of ``streams``, uint64[4, LANES].
+    """
+    if lanes.shape[0] != 4 or lanes.shape[1] != LANES:
+        raise ValueError("lanes are not uint64[4, LANES]; streams(seed, replicate) makes them")
     n_pairs = room.advantage.shape[0]
     return pd_anpg.sample_batch(tables_of(model), actions_of(actions), lanes, n_pairs, fresh, room)
 
@@ -466,8 +488,13 @@ def _inner_space(steps, n_steps, n_slots):
 
 @kernel
 def asgd(steps, score, target, omega):
-    """ASGD on H dense scores, float64[H, d], and targets, float64[H]; omega, float64[d], is the tail average."""
+    """ASGD on H dense scores, float64[H, d], and targets, float64[H]; omega, float64[d], is the tail average.
+
+    ValueError if these sizes do not agree, or H is 0.
+    """
     n_steps, d = score.shape
+    if n_steps < 1 or target.shape[0] != n_steps or omega.shape[0] != d:
+        raise ValueError("sizes of score [H, d], target [H] and omega [d] do not agree, or H is 0")
     weights, space = _inner_space(steps, n_steps, d)
     inner_loop.asgd_dense(steps, weights, DenseScores(score), target, n_steps, d, space, omega)
 
@@ -477,8 +504,11 @@ def asgd_tabular(model, actions, steps, pair, target, omega):
     """ASGD on the scores of tabular softmax at H pairs; omega, float64[C], is 0 where no score reaches.
 
     pair : int64, at least H choices; target : float64[H]; actions : the policy that drew the pairs
+    ValueError if these sizes do not agree, or H is 0.
     """
     n_steps, n_choices = target.shape[0], model.choice_state.shape[0]
+    if n_steps < 1 or pair.shape[0] < n_steps or omega.shape[0] != n_choices:
+        raise ValueError("sizes of pair [H or more], target [H] and omega [C] do not agree, or H is 0")
     support = widest_row(model.state_to_choice)
     n_slots = min(n_choices, n_steps * support)
     scores = policies.Scores(
@@ -505,7 +535,9 @@ def asgd_tabular(model, actions, steps, pair, target, omega):
 def dual_step(dual, zeta, estimate, dual_max):
     """Move multipliers against estimates of J_c >= 0: dual = clip(dual - zeta estimate, 0, dual_max), in place.
 
-    dual, estimate : float64[m]; zeta, dual_max : numbers (dual_max may be inf)
+    dual, estimate : float64[m]; zeta, dual_max : numbers (dual_max may be inf). ValueError if sizes differ.
     """
+    if dual.shape[0] != estimate.shape[0]:
+        raise ValueError("dual and estimate have different sizes")
     for i in range(dual.shape[0]):
         dual[i] = min(max(dual[i] - zeta * estimate[i], 0.0), dual_max)

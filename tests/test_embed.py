@@ -260,6 +260,71 @@ def test_updates() -> None:
     assert dual.tolist() == naive.dual_step([0.5, 0.1, 2.0], 0.5, [0.4, 0.4, -4.0], 3.0) == [0.3, 0.0, 3.0]
 
 
+def test_sizes_are_checked_where_a_call_does_much() -> None:
+    cmdp = MODELS["random"]
+    model, policy, *_ = both(cmdp, "fast")
+    n, rng, steps = cmdp.n_choices, embed.stream(0, 0, 0), embed.momentum(2.0, 0.1)
+    before = policy.prob.copy()
+    calls: list[tuple[Any, str]] = [
+        (lambda: embed.softmax(model, np.zeros(n - 1), policy), "theta has not one number a choice"),
+        (lambda: embed.softmax(model, np.full(n, np.inf), policy), "theta is not finite"),
+        (lambda: embed.rollout(model, policy, rng, -1, np.zeros(model.n_signals - 1)), "total has fewer"),
+        (lambda: embed.batch(model, 0), "n_pairs is below 1"),
+        (
+            lambda: embed.sample_batch(
+                model, policy, np.zeros((4, 3), np.uint64), True, embed.batch(model, 2)
+            ),
+            "lanes are not",
+        ),
+        (lambda: embed.asgd(steps, np.zeros((4, 3)), np.zeros(3), np.zeros(3)), "do not agree"),
+        (lambda: embed.asgd(steps, np.zeros((4, 3)), np.zeros(4), np.zeros(2)), "do not agree"),
+        (lambda: embed.asgd(steps, np.zeros((0, 3)), np.zeros(0), np.zeros(3)), "H is 0"),
+        (
+            lambda: embed.asgd_tabular(model, policy, steps, np.zeros(3, int), np.zeros(4), np.zeros(n)),
+            "do not agree",
+        ),
+        (
+            lambda: embed.asgd_tabular(model, policy, steps, np.zeros(4, int), np.zeros(4), np.zeros(n - 1)),
+            "do not agree",
+        ),
+        (lambda: embed.dual_step(np.zeros(2), 0.1, np.zeros(1), 1.0), "different sizes"),
+    ]
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert np.array_equal(policy.prob, before)
+    for given in (fc.simulators.tandem_queue(), 3):
+        with pytest.raises(fc.SettingError, match=r"a fastcmdp\.CMDP is expected"):
+            embed.from_cmdp(given)  # type: ignore[arg-type]
+        with pytest.raises(fc.SettingError, match="a Model of from_cmdp or build is expected"):
+            embed.c_model(given)  # type: ignore[arg-type]
+
+
+def test_arrays_of_other_types_and_layouts_make_the_same_model() -> None:
+    """A model of 32-bit offsets would be read as one of 64 bits in C; a policy of integers would round what follows."""
+    cmdp = MODELS["random"]
+    offsets = cmdp.state_to_choice, cmdp.choice_to_branch
+    rest = cmdp.branch_prob, cmdp.signals, cmdp.start
+    model = embed.build(*offsets, cmdp.branch_target, *rest, cmdp.gamma)
+    locked = [x.copy() for x in (*offsets, cmdp.branch_target, *rest)]
+    for array in locked:
+        array.flags.writeable = False
+    others = [
+        (*(x.astype(np.int32) for x in offsets), cmdp.branch_target.astype(np.int64), *rest),
+        (*offsets, cmdp.branch_target, cmdp.branch_prob, np.asfortranarray(cmdp.signals), cmdp.start),
+        [np.repeat(x, 2, axis=0)[::2] for x in (*offsets, cmdp.branch_target, *rest)],
+        locked,
+    ]
+    for rows in others:
+        other = embed.build(*rows, cmdp.gamma)
+        same_arrays(other, model)
+    first = np.zeros(cmdp.n_choices, np.int64)
+    first[cmdp.state_to_choice[:-1]] = 1
+    policy = embed.policy(model, first)
+    embed.softmax(model, np.zeros(cmdp.n_choices), policy)
+    same_arrays(policy, embed.policy(model, 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state]))
+
+
 def test_a_users_own_loop_is_fully_compiled() -> None:
     model, policy, plain, prob = both(MODELS["random"], "fast")
 
@@ -451,12 +516,50 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("optimum 7.330" if name == "embed_njit.py" else "(exactly 0.1898)") in printed
 
 
-def test_the_page_on_embedding_runs() -> None:
+def test_the_page_on_embedding_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block by itself, in an empty folder but for the sources of C and C++."""
     page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text()
-    njit_code, c_call, gymnasium_code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = {kind: re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "c", "cpp")}
+    njit_code, c_call, gymnasium_code = blocks["python"]
+    (c_code,), (cpp_code,) = blocks["c"], blocks["cpp"]
+    monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
-    exec(compile(njit_code, "embedding.md", "exec"), space)
-    space["cmdp"] = fc.envs.river_swim()
+    exec(compile(njit_code, "embedding.md", "exec"), {})
     exec(compile(gymnasium_code, "embedding.md", "exec"), space)
     assert space["states"].shape == (1000,)
-    assert "api.address" in c_call
+    if shutil.which("cc") is None or shutil.which("c++") is None:
+        pytest.skip("there is no compiler of C and C++")
+    Path("host.c").write_text(c_code)
+    space = {}
+    exec(compile(c_call, "embedding.md", "exec"), space)
+    rng = embed.stream(0, 0, 0)
+    address = ctypes.c_void_p(space["api"].address)
+    assert space["host"].run(address, ctypes.c_uint64(0)) == embed.normal(rng) + embed.exponential(rng)
+    Path("mean.cpp").write_text(cpp_code)
+    command = [
+        "c++",
+        "-std=c++17",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "libmean.so",
+        "mean.cpp",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    cmdp = fc.envs.river_swim()
+    model = embed.from_cmdp(cmdp)
+    prob = np.full(cmdp.n_choices, 0.5)
+    handed, policy = embed.c_model(model), embed.policy(model, prob)
+    mean = ctypes.CDLL("./libmean.so").mean
+    mean.restype = ctypes.c_double
+    found = mean(
+        address, ctypes.byref(handed), ctypes.c_void_p(policy.entry.ctypes.data), ctypes.c_int64(500)
+    )
+    rng, total, expected = embed.stream(0, 0, 0), np.zeros(model.n_signals), 0.0
+    for _ in range(500):
+        embed.rollout(model, policy, rng, -1, total)
+        expected += total[0]
+    assert found == expected / 500

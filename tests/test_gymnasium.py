@@ -160,6 +160,27 @@ def test_a_vector_is_the_vectors_it_splits_into() -> None:
     assert [x.tolist() for x in whole] == [np.concatenate(three).tolist() for three in parts]
 
 
+def test_arrays_of_a_step_are_the_callers() -> None:
+    """What a caller writes into them, or keeps, has no part in what comes later."""
+    actions = np.random.default_rng(5).integers(0, RANDOM.n_actions, (40, 5))
+    for autoreset in ("NextStep", "SameStep"):
+        spoilt, clean = (
+            to_gymnasium_vector(RANDOM, 5, autoreset=autoreset, unavailable="first") for _ in range(2)
+        )
+        spoilt.reset(seed=1)
+        clean.reset(seed=1)
+        kept: list[Any] = []
+        for row in actions:
+            given = spoilt.step(row)
+            kept.append((clean.step(row), [x.tolist() for x in given[:4]]))
+            same((*given[:4], given[4]), (*kept[-1][0][:4], kept[-1][0][4]))
+            arrays = [*given[:4], *given[4].values(), *given[4].get("final_info", {}).values()]
+            for array in arrays:
+                if isinstance(array, np.ndarray) and array.dtype != object:
+                    array[:] = 1
+        assert all([x.tolist() for x in step[:4]] == then for step, then in kept)
+
+
 def test_six_values() -> None:
     cmdp = MODELS["three constraints"]
     for m, model in ((3, cmdp), (1, RANDOM), (0, MODELS["no constraint"])):
@@ -247,7 +268,9 @@ def test_unavailable_actions() -> None:
     _, info = env.reset(seed=0)
     assert info["action_mask"].tolist() == [0, 0, 1, 0, 0, 1]
     for action in (0, 1, 6, -1, 2**70):
-        with pytest.raises(fc.SettingError, match=r"in state 0, which has actions \[2, 5\]"):
+        with pytest.raises(
+            fc.SettingError, match=rf"action {action}: .*in state 0, which has actions \[2, 5\]"
+        ):
             env.step(action)
     state, *_, info = env.step(2)
     assert state == 1
@@ -281,7 +304,17 @@ def test_an_action_is_one_integer(action: Any) -> None:
 
 @pytest.mark.parametrize(
     "actions",
-    [1, [1, 1], np.ones(4, int), np.ones((3, 1), int), np.ones(3), np.full(3, np.nan), [True] * 3, "abc"],
+    [
+        1,
+        [1, 1],
+        np.ones(4, int),
+        np.ones((3, 1), int),
+        np.ones(3),
+        np.full(3, np.nan),
+        [True] * 3,
+        "abc",
+        [[1], [1, 0], 1],
+    ],
 )
 def test_vector_actions_are_integers(actions: Any) -> None:
     envs = to_gymnasium_vector(fc.envs.river_swim(), 3)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib.util
 import math
+import os
+import random
 import re
 import runpy
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +20,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from numba import config, njit
+from numba import config, jit, njit
 from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 
 import fastcmdp as fc
@@ -146,13 +151,31 @@ def test_j_occupancy_and_gradient_agree_with_the_table(pair: Pair) -> None:
 
 
 def test_evaluate_covers_the_exact_value(pair: Pair) -> None:
-    found = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, confidence=1 - 5e-5, seed=1)
+    """Two intervals that miss with probability 2.5e-5 each: a false alarm below 1e-4 were the seed drawn anew.
+
+    Negative controls: the value of another policy, and of a discount of 0.75 instead of 0.8.
+    """
+    found = pair.simulator.evaluate(
+        fc.LogLinear(), pair.theta, rollouts=20_000, confidence=1 - 2.5e-5, seed=1
+    )
     value = exact.evaluate(pair.table, pair.pi)
     assert found.reward_interval[0] < value.reward < found.reward_interval[1]
     assert found.constraint_intervals[0, 0] < value.constraints[0] < found.constraint_intervals[0, 1]
     again = pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=20_000, seed=1, threads=1)
     assert (again.reward, again.transitions) == (found.reward, found.transitions)
-    off = pair.simulator.evaluate(fc.LogLinear(), 0 * pair.theta, rollouts=20_000, seed=1)  # another policy
+    table = pair.table
+    other = exact.evaluate(
+        fc.CMDP(
+            table.state_to_choice, table.choice_to_branch, table.branch_target, table.branch_prob, table.reward,
+            list(table.costs.T), gamma=0.75, start=table.start, limits=table.limits,
+        ),
+        pair.pi,
+    )  # fmt: skip
+    assert not found.reward_interval[0] < other.reward < found.reward_interval[1]
+    assert not found.constraint_intervals[0, 0] < other.constraints[0] < found.constraint_intervals[0, 1]
+    off = pair.simulator.evaluate(
+        fc.LogLinear(), 0 * pair.theta, rollouts=20_000, confidence=1 - 2.5e-5, seed=1
+    )
     assert not off.constraint_intervals[0, 0] < value.constraints[0] < off.constraint_intervals[0, 1]
 
 
@@ -334,6 +357,11 @@ def test_threads_pieces_and_files_give_the_same_bits(queue: fc.Simulator, tmp_pa
     assert fc.simulators.tandem_queue(gamma=0.8).fingerprint() == queue.fingerprint()
     with pytest.raises(fc.ModelError, match="another model"):
         fc.load_run(path, fc.simulators.tandem_queue(gamma=0.8, fast=0.7), policy)
+    fc.solve(walk_table(), settings).save(path)
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, queue)
+    with pytest.raises(fc.ModelError, match="of type int; give a CMDP or a Simulator"):
+        fc.load_run(path, 3)  # type: ignore[arg-type]
 
 
 def test_what_a_simulator_cannot_answer_says_so(queue: fc.Simulator) -> None:
@@ -382,11 +410,19 @@ def good_reset(state: Any, rng: Any) -> None:
     state[0] = 0.5
 
 
-def with_step(body: str, n: int = 1) -> Any:
+def with_body(arguments: str, body: str) -> Any:
     """An njit function of this body."""
     space: dict[str, Any] = {"draws": draws, "math": math, "np": np}
-    exec(f"def step(state, action, rng, costs):\n    {body}", space)
-    return njit(space["step"])
+    exec(f"def function({arguments}):\n    {body}", space)
+    return njit(space["function"])
+
+
+def with_step(body: str) -> Any:
+    return with_body("state, action, rng, costs", body)
+
+
+def with_features(body: str) -> Any:
+    return with_body("state, out", body)
 
 
 def make(step: Any = good_step, reset: Any = good_reset, **arguments: Any) -> fc.Simulator:
@@ -397,9 +433,16 @@ def make(step: Any = good_step, reset: Any = good_reset, **arguments: Any) -> fc
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda state, action, rng, costs: 0.0, r"@numba.njit above its def.*\(state, action, rng, costs\)"),
+        (lambda state, action, rng, costs: 0.0, r"@numba.njit above the def.*\(state, action, rng, costs\)"),
+        (functools.partial(len), "is a partial; kernels need compiled code"),
+        (jit(good_step.py_func, forceobj=True), "may run as Python objects.*@numba.njit"),
+        (njit(lambda state, action, rng: 0.0), r"takes other arguments than \(state, action, rng, costs\)"),
+        (njit(lambda s, a, r, c, more: 0.0), r"\(s, a, r, c, more\) takes other arguments"),
         (3.5, "is no function"),
         (0, "null pointer"),
+        (5, "step = 5 is no address"),
+        (-(2**40), "is no address"),
+        (2**70, "is no address"),
         (with_step("return np.nan"), "step gave reward nan in state"),
         (with_step("state[0] = np.inf; return 0.0"), "step gave next state"),
         (with_step("costs[0] = np.nan; return 0.0"), "step gave cost"),
@@ -411,8 +454,9 @@ def make(step: Any = good_step, reset: Any = good_reset, **arguments: Any) -> fc
         (with_step("costs[action] = 0.0; return 0.0"), "goes beyond its arrays"),
         (with_step("return state"), "step gave reward .*one finite number"),
         (with_step("return undefined"), "does not compile.*numba says"),
+        (with_step("return np.random.random()"), "gave other numbers the second time.*draw from rng only"),
     ],
-    ids=range(11),
+    ids=range(19),
 )
 def test_faults_of_a_step_are_named(step: Any, message: str) -> None:
     with pytest.raises(fc.ModelError, match=message):
@@ -441,6 +485,79 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
         make(**arguments)
 
 
+def test_what_a_simulator_keeps_between_calls_is_noticed() -> None:
+    """Here in a callback; in C a static variable would do the same."""
+    calls = []
+
+    def step(state: int, action: int, rng: int, costs: int) -> float:
+        calls.append(action)
+        return float(len(calls) > 150)
+
+    kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+    kept = ctypes.CFUNCTYPE(ctypes.c_double, *kinds)(step)
+    with pytest.raises(fc.ModelError, match=r"second time, at transition 50; .*keep nothing between calls"):
+        make(kept, limits=None, trial=100)
+    with pytest.raises(fc.ModelError, match="step has 1 argtypes"):
+        make(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(print))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (with_features("state[0] = 2.0"), "state_features changes the state in state"),
+        (good_step, r"state_features = good_step\(.*takes other arguments than \(state, out\)"),
+        (good_reset.py_func, "state_features = good_reset is a plain Python function"),
+    ],
+    ids=range(3),
+)
+def test_faults_of_features_are_named(features: Any, message: str) -> None:
+    with pytest.raises(fc.ModelError, match=message):
+        make(state_features=features, n_features=1)
+
+
+def test_features_are_zeros_when_called() -> None:
+    """So that one-hot features need to set their 1 only."""
+    sets = make(state_features=with_features("out[int(3.0 * state[0])] = 1.0"), n_features=3)
+    adds = make(state_features=with_features("out[int(3.0 * state[0])] += 1.0"), n_features=3)
+    both = make(state_features=with_features("out[:] = 0.0; out[int(3.0 * state[0])] = 1.0"), n_features=3)
+    settings = fc.PDANPG(outer=20, inner=10, pilot=2)
+    found = [bits(fc.solve(simulator, settings)) for simulator in (sets, adds, both)]
+    assert found[0] == found[2]
+    assert found[1] == found[2]
+
+
+def test_a_loop_that_does_not_compile_is_named() -> None:
+    """The trial run calls through Python, which has wider rules: it makes objects of what is not typed."""
+    strided = njit("float64(float64[::1], uint8, uint64[::1], float64[::1])")(good_step.py_func)
+    assert fc.solve(make(strided), fc.PDANPG(outer=2, inner=2, pilot=0)).finished
+    simulator = make()
+    object.__setattr__(simulator._step, "compiled", good_reset)
+    with pytest.raises(fc.ModelError, match=r"do not compile together.*numba says"):
+        fc.solve(simulator, fc.PDANPG(outer=2, inner=2, pilot=0))
+
+
+@pytest.mark.parametrize(
+    ("reset", "features", "message"),
+    [
+        (good_reset, "out[0] = np.nan if state[0] > 0.999 else 1.0",
+         r"were not finite.*\(state \[0.999[0-9]+\], [1-9][0-9]* steps"),
+        (good_reset, "if state[0] > 0.999: raise ValueError\n    out[0] = 1.0",
+         r"state_features raised an exception \(state \[0.999[0-9]+\], [1-9][0-9]* steps"),
+        ("state[0] = np.nan if draws.uniform(rng) > 0.999 else 0.5", "out[0] = 1.0",
+         r"reset left a state that is not finite$"),
+        ("state[0] = 0.5\n    if draws.uniform(rng) > 0.999: raise ValueError", "out[0] = 1.0",
+         r"reset raised an exception$"),
+    ],
+    ids=["features", "raising features", "reset", "raising reset"],
+)  # fmt: skip
+def test_faults_of_other_functions_during_a_run(reset: Any, features: str, message: str) -> None:
+    if isinstance(reset, str):
+        reset = with_body("state, rng", reset)
+    simulator = make(reset=reset, state_features=with_features(features), n_features=1, trial=20)
+    with pytest.warns(RuntimeWarning, match=message):
+        fc.solve(simulator, fc.PDANPG(outer=200, inner=50, pilot=0))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -451,7 +568,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
         ("state[0] = np.nan if state[0] > 400.0 else state[0] + 1.0; return 0.0", "not finite"),
         (
             "state[0] += 1.0\n    if state[0] > 400.0: raise ValueError('late')\n    return 0.0",
-            r"raised an exception \(state \[399.5\]",
+            r"step raised an exception \(state \[399.5\], action [012], 399 steps into a rollout\)",
         ),
     ],
     ids=["reward", "state", "raise"],
@@ -549,6 +666,57 @@ def test_a_simulator_in_c_gives_the_bits_of_its_twin(library: ctypes.CDLL, queue
     assert bits(fc.solve(made, settings, replicates=2)) == bits(fc.solve(queue, settings, replicates=2))
 
 
+DECLARED = """
+double queue_step(double *state, int64_t action, uint64_t *rng, double *costs);
+void queue_reset(double *state, uint64_t *rng);
+void queue_features(const double *state, double *out);
+float beyond(double *state, int64_t action, uint64_t *rng, double *costs);
+void drawn(double *state, double *out);
+"""
+
+
+def test_functions_through_cffi(library: ctypes.CDLL, queue: fc.Simulator) -> None:
+    cffi = pytest.importorskip("cffi")
+    ffi = cffi.FFI()
+    ffi.cdef(DECLARED)
+    found = ffi.dlopen(library._name)
+
+    def made(step: Any, reset: Any, features: Any) -> fc.Simulator:
+        return fc.Simulator(
+            step, reset, n_state=2, n_actions=4, gamma=0.8, limits=queue.limits, names=["-customers", "power"],
+            state_features=features, n_features=5, reward_range=(-20.0, 0.0), cost_ranges=(0.0, 2.0),
+        )  # fmt: skip
+
+    functions = found.queue_step, found.queue_reset, found.queue_features
+    simulator = made(*functions)
+    assert simulator.fingerprint() == queue.fingerprint()
+    settings = fc.PDANPG(outer=20, inner=10, pilot=2)
+    assert bits(fc.solve(simulator, settings)) == bits(fc.solve(queue, settings))
+    # cffi knows types, unlike ctypes.
+    for k, wrong, message in [
+        (0, found.beyond, r"step is declared as float\(\*\).*; double\(double \*, int64_t"),
+        (0, found.queue_reset, r"step is declared as void\(\*\)\(double \*, uint64_t \*\); double"),
+        (1, found.queue_step, "reset is declared as double"),
+        (2, ffi.new("double[5]"), "state_features = .* is no C function"),
+        (0, ffi.cast("double (*)(double *, int64_t, uint64_t *, double *)", 0), "null pointer"),
+    ]:
+        given = list(functions)
+        given[k] = wrong
+        with pytest.raises(fc.ModelError, match=message):
+            made(*given)
+
+
+def test_functions_of_a_module_built_by_cffi() -> None:
+    """They can be called from Python only; here those of a stand-in, for building one takes a while."""
+    name = type("Lib", (), {"__module__": "_cffi_backend"})
+
+    class Builtin:
+        __name__, __self__ = "queue_step", name()
+
+    with pytest.raises(fc.ModelError, match=r'step = lib.queue_step .*ffi.addressof\(lib, "queue_step"\)'):
+        make(Builtin())
+
+
 def test_writing_beyond_arrays_in_c_is_noticed(library: ctypes.CDLL) -> None:
     with pytest.raises(fc.ModelError, match="step writes beyond the 1 numbers of its cost array"):
         in_c(library, library.beyond, [2.5])
@@ -595,10 +763,15 @@ class Walk(gymnasium.Env):  # type: ignore[misc]
     def step(self, action: int) -> Any:
         earned, right = float(self.at), self.np_random.random() < (0.7 if action == 6 else 0.3)
         self.at = self.at + 1 if right else max(self.at - 1, 0)
-        if self.fault == "raise":
+        if self.fault == "raise" or (self.fault == "raise late" and earned == 2.0):
             raise RuntimeError("out of order")
-        info = {} if self.fault == "no cost" else {"cost": float(action == 6)}
-        return self.at, earned, self.at == 3, False, info
+        if self.fault == "global":
+            earned = random.random()
+        info = {} if self.fault in ("no cost", "six") else {"cost": float(action == 6)}
+        end = self.at == 3
+        if self.fault == "six":
+            return self.at, earned, float(action == 6), end, False, info
+        return (self.at, earned, end, info) if self.fault == "four" else (self.at, earned, end, False, info)
 
 
 def walk_table() -> fc.CMDP:
@@ -625,6 +798,8 @@ def test_a_gymnasium_environment_agrees_with_its_table() -> None:
     visited = run.actions[0].visited[:n, 2:].argmax(axis=1) * 2 + work.pair[:n] % 2
     counts = np.bincount(visited, minlength=8)
     assert p_value(law_test(counts, law)) > HOLDS
+    late = (law @ table.transition_matrix())[table.choice_state] * pi  # one transition too many
+    assert p_value(law_test(counts, late)) < FAILS
     value = exact.evaluate(table, pi)
     expected = np.append(value.reward, value.constraints)
     estimates = simulator.to_user_values(work.occupancy_total[:n])
@@ -685,13 +860,104 @@ class Odd(Walk):
         (lambda: Odd(fault="no copy"), "cannot be copied.*cannot pickle a window"),
         (lambda: Walk("raise"), "RuntimeError: out of order"),
         (lambda: Walk("no cost"), 'info has no "cost"'),
+        (lambda: Walk("four"), r"returned 4 values; five are expected \(observation"),
+        (lambda: Walk("global"), "second time.*draw from the environment's np_random only"),
+        (lambda: Odd(spaces.Box(0, 1, (300, 300))), "are 90000 numbers, more than 65534"),
+        (lambda: None, "makes None, which is no gymnasium.Env"),
+        (lambda x: x, "<lambda> cannot be made: TypeError"),
+        ("NoSuch-v0", "'NoSuch-v0' cannot be made: NameNotFound"),
         (7, "give an ID, or a function"),
     ],
-    ids=range(6),
+    ids=range(12),
 )
 def test_faults_of_gymnasium_environments_are_named(env: Any, message: str) -> None:
     with pytest.raises(fc.ModelError, match=message):
         fc.GymSimulator(env, gamma=0.8, limits=[1.5], trial=20)
+
+
+def test_bad_arguments_of_gymnasium_simulators_are_named() -> None:
+    for arguments, message in [
+        ({"cost": 3.0}, "cost = 3.0: a function"),
+        ({"cost": lambda *_: 0.0, "limits": None}, "cost is given without limits"),
+        ({"cost": lambda *_: (1.0, 2.0)}, r"costs have shape \(2,\) for 1 limits.*with action"),
+        ({"options": 3}, "options = 3: a dict"),
+        ({"options": {"speed": 3}}, "cannot be made: .*speed"),
+    ]:
+        with pytest.raises(fc.ModelError, match=message):
+            fc.GymSimulator(Walk, **({"gamma": 0.8, "limits": [1.5], "trial": 20} | arguments))  # type: ignore[arg-type]
+
+
+def test_costs_are_of_the_actions_of_the_environment() -> None:
+    """Those of Walk are 5 and 6."""
+    seen = set()
+
+    def cost(observation: int, action: int, after: int, info: Any) -> float:
+        seen.add(action)
+        return info["cost"]  # type: ignore[no-any-return]
+
+    simulator = fc.GymSimulator(Walk, cost=cost, gamma=0.8, limits=[1.5], trial=50)
+    assert seen == {5, 6}
+    third = fc.GymSimulator(lambda: Walk("six"), gamma=0.8, limits=[1.5], trial=50)
+    assert third.fingerprint() == simulator.fingerprint()
+
+
+def test_a_gymnasium_run_goes_on_from_its_file(tmp_path: Path) -> None:
+    settings, path = fc.PDANPG(outer=6, inner=5, pilot=1), tmp_path / "run.npz"
+    whole = fc.solve(fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50), settings)
+
+    def interrupt(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    fc.solve(
+        fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50),
+        settings,
+        piece=2,
+        progress=interrupt,
+        checkpoint=path,
+    )
+    again = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
+    assert bits(fc.resume(fc.load_run(path, again))) == bits(whole)
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_run(path, fc.GymSimulator(Walk, gamma=0.8, limits=[1.4], trial=50))
+
+
+def test_what_an_environment_raises_in_a_run_is_told_once() -> None:
+    faulty = fc.GymSimulator(lambda: Walk("raise late"), gamma=0.8, limits=[1.5], trial=2)
+    with pytest.warns(RuntimeWarning, match="step raised RuntimeError: out of order$"):
+        fc.solve(faulty, fc.PDANPG(outer=20, inner=20, pilot=0))
+    with pytest.raises(fc.ModelError, match="step raised RuntimeError: out of order"):
+        faulty.evaluate(fc.LogLinear(), rollouts=200)
+    bound = fc.LogLinear().bind(faulty)
+    actions = faulty.live_actions(bound.data, np.zeros(bound.n_parameters), 1)
+    faulty.world(bound)  # another run: what the last one raised has no part in it
+    actions.fault[0] = simulate.STEP_FAULT
+    assert faulty.fault(actions) == "the reward or a cost of step was not finite"
+
+
+def test_an_interrupt_in_the_trial_run_is_not_lost() -> None:
+    """Callbacks of C functions would print and forget it."""
+
+    class Stopped(Walk):
+        def step(self, action: int) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fc.GymSimulator(Stopped, gamma=0.8, limits=[1.5], trial=20)
+
+
+def test_an_evaluation_lets_copies_go() -> None:
+    """The environments kept are those of the last batch of rollouts, at most a chunk's."""
+    simulator = fc.GymSimulator(Walk, gamma=0.5, limits=[1.5], trial=5)
+    most = []
+    fork = simulator._envs.fork
+
+    def counted(state: Any, keep: int, rng: Any) -> None:
+        fork(state, keep, rng)
+        most.append(len(simulator._envs.local.kept))
+
+    simulator._envs.fork = counted  # type: ignore[method-assign]
+    simulator.evaluate(fc.LogLinear(), rollouts=2100, threads=1)
+    assert max(most) == 1000
 
 
 # What the documentation and the example say.
@@ -705,34 +971,36 @@ def test_documented_python_runs(number: int) -> None:
     if not page.exists():
         pytest.skip("docs are not installed")
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = [block for block in blocks if "libqueue" not in block]
     assert len(blocks) == 3
     space: dict[str, Any] = {}
     exec(compile(blocks[number], str(page), "exec"), space)
     assert space["result"].finished
 
 
-def test_documented_c_compiles(tmp_path: Path) -> None:
+def test_documented_c_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page says, in one folder: C file, shell lines, both blocks of Python."""
     page = ROOT / "docs" / "simulators.md"
     if not page.exists() or shutil.which("cc") is None:
         pytest.skip("docs are not installed, or there is no C compiler")
-    (code,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = {
+        kind: re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.DOTALL)
+        for kind in ("c", "sh", "python")
+    }
+    (code,), (shell,) = blocks["c"], blocks["sh"]
     (tmp_path / "queue.c").write_text(code)
-    include = str(Path(fc.__file__).parent / "include")
-    command = [
-        "cc",
-        "-O2",
-        "-Wall",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        "-I",
-        include,
-        "queue.c",
-        "-o",
-        "q.so",
-        "-lm",
-    ]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    shell = shell.replace("$(python", f"$({sys.executable}").replace("cc -O2", "cc -O2 -Wall -Werror")
+    environment = os.environ | {"PYTHONPATH": str(Path(fc.__file__).parents[1])}
+    subprocess.run(["sh", "-ec", shell], cwd=tmp_path, check=True, capture_output=True, env=environment)
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for block in (x for x in blocks["python"] if "libqueue" in x):
+        if "cffi" in block and importlib.util.find_spec("cffi") is None:
+            continue
+        space: dict[str, Any] = {}
+        exec(compile(block, str(page), "exec"), space)
+        found.append(space["queue"].fingerprint())
+    assert len(set(found)) == 1
 
 
 def test_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

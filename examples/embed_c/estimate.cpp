@@ -1,6 +1,7 @@
 // A host in C++: J of a policy on a model that Python hands over, on threads of its own, each with its own stream.
 //
 //   c++ -std=c++17 -O2 -shared -fPIC -pthread -o libestimate.so estimate.cpp        (fastcmdp.h: see run.py)
+#include <cstdint>
 #include <thread>
 #include <vector>
 

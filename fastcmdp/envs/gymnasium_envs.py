@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -52,13 +52,18 @@ class _Episodes:
             start_entry.reshape(-1),
             cmdp.choice_to_branch,
             choice_of,
-            np.ascontiguousarray(np.column_stack([cmdp.reward, cmdp.costs]).T),
+            self.mask,
+            np.column_stack([cmdp.reward, cmdp.costs]),
             1.0 / math.log(cmdp.gamma),
             limit,
         )
         self._envs = episodes.Envs(
-            np.zeros((4, n), np.uint64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones(n, np.bool_)
-        )
+            np.zeros((4, n), np.uint64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones(n, np.bool_),
+            np.zeros(n, np.int64),
+        )  # fmt: skip
+        self._fixed = (*self._rules, *self._envs)
+        self._costs, self._flags, self._actions = (n, max(cmdp.n_constraints, 1)), (4, n), (n, cmdp.n_actions)
+        self._is_column = cmdp.n_constraints <= 1
         self.is_limited = limit > 0
         self._seeded = np.zeros(n, np.bool_)
 
@@ -67,8 +72,13 @@ class _Episodes:
         return self._envs.state
 
     @property
-    def ended(self) -> Flags:
-        return self._envs.ended
+    def over(self) -> Flags:
+        return self._envs.over
+
+    @property
+    def final(self) -> Ints:
+        """The states in which episodes ended in the last step, where they did."""
+        return self._envs.final
 
     def begin(self, seeds: Sequence[int | None], which: Flags) -> None:
         """Begin episodes where ``which`` is True; a seed of None goes on with the stream, or makes one by chance."""
@@ -82,34 +92,29 @@ class _Episodes:
                 self._seeded[i] = True
         episodes.begin_episodes(self._rules, self._envs, which)
 
-    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[episodes.Outcome, int]:
-        """Move all environments on, or name the first that cannot be; what came of it, how many episodes ended."""
-        n = self.n
-        out = episodes.Outcome(
-            np.empty(n, np.int64),
-            np.empty(n, np.int64),
-            np.zeros((len(self._rules.signal), n)),
-            np.empty(n, np.bool_),
-            np.empty(n, np.bool_),
-        )
-        action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
-        n_ended = episodes.step_episodes(self._rules, self._envs, action, at_once, out)
-        if n_ended < 0:
-            i = -1 - n_ended
-            where = f"environment {i} is in state" if n > 1 else "the environment is in state"
-            available = np.flatnonzero(self.mask[self.state[i]]).tolist()
-            raise SettingError(
-                f"action {given[i]}: {where} {self.state[i]}, which has actions {available} "
-                '(info["action_mask"]; unavailable="first" accepts the others)'
-            )
-        return out, n_ended
+    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[Any, ...]:
+        """Move all environments on, or name the first that cannot be.
 
-    def cost(self, out: episodes.Outcome) -> NDArray[np.float64]:
-        """Costs, (n,), or (n, m) for m > 1."""
-        m = self.cmdp.n_constraints
-        if m == 0:
-            return np.zeros(self.n)
-        return out.signal[1].copy() if m == 1 else np.ascontiguousarray(out.signal[1:].T)
+        Returned are, in new arrays: states, rewards, costs (n,) or (n, m) for m > 1, flags and masks as of
+        ``episodes.step_episodes``; and the number of episodes that ended.
+        """
+        n = self.n
+        state, reward, cost = np.empty(n, np.int64), np.empty(n), np.empty(self._costs)
+        flags, mask = np.empty(self._flags, np.bool_), np.empty(self._actions, np.int8)
+        action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
+        n_ended = episodes.step_episodes(*self._fixed, state, reward, cost, flags, mask, action, at_once)
+        if n_ended < 0:
+            self.refuse(-1 - n_ended, given[-1 - n_ended])
+        return state, reward, cost[:, 0] if self._is_column else cost, flags, mask, n_ended
+
+    def refuse(self, i: int, action: Any) -> NoReturn:
+        """Say which actions environment i has."""
+        where = f"environment {i} is in state" if self.n > 1 else "the environment is in state"
+        available = np.flatnonzero(self.mask[self.state[i]]).tolist()
+        raise SettingError(
+            f"action {action}: {where} {self.state[i]}, which has actions {available} "
+            '(info["action_mask"]; unavailable="first" accepts the others)'
+        )
 
 
 def _seed(name: str, seed: Any) -> int | None:
@@ -165,17 +170,17 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         """Make a transition; see `to_gymnasium`."""
-        if self._episodes.ended[0]:
+        if self._episodes.over[0]:
             raise ResetNeeded("no episode is under way: call reset() first")
-        out, _ = self._episodes.step(np.array([_index(action)]), False)
-        s = int(out.state[0])
-        cost = self._episodes.cost(out)[0]
-        cost = cost if np.ndim(cost) else float(cost)
-        info = {"cost": cost, "action_mask": self._episodes.mask[s].copy()}
-        limited = self._episodes.is_limited
-        ended = bool(out.ended[0])
+        number = _index(action)
+        if not -(2**63) <= number < 2**63:
+            self._episodes.refuse(0, number)
+        states, rewards, costs, _, mask, n_ended = self._episodes.step(np.array([number]), False)
+        s, reward = int(states[0]), float(rewards[0])
+        cost = float(costs[0]) if costs.ndim == 1 else costs[0]
+        info = {"cost": cost, "action_mask": mask[0]}
+        limited, ended = self._episodes.is_limited, n_ended > 0
         flags = (ended and not limited, ended and limited)
-        reward = float(out.signal[0, 0])
         return (s, reward, cost, *flags, info) if self.six_values else (s, reward, *flags, info)
 
 
@@ -186,8 +191,15 @@ def _index(action: Any) -> int:
     if not whole:
         shape = f" of shape {action.shape}" if isinstance(action, np.ndarray) else ""
         raise SettingError(f"action must be one integer, got {type(action).__name__}{shape} {action!r}")
-    number = operator.index(action)
-    return number if -(2**63) <= number < 2**63 else -1
+    return operator.index(action)
+
+
+def _array(actions: Any) -> NDArray[Any]:
+    """Actions as an array; of what is none, an array of objects, which is refused."""
+    try:
+        return np.asarray(actions)
+    except ValueError:  # rows of different lengths
+        return np.asarray(None)
 
 
 class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
@@ -216,10 +228,9 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
             ) from None
         self.num_envs = integer("num_envs", num_envs, 1)
         self._episodes = _Episodes(cmdp, self.num_envs, time_limit, unavailable)
-        self._all_actions = bool(self._episodes.mask.all())
         self._at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
         self._by_hand = self.autoreset_mode == AutoresetMode.DISABLED
-        self._is_reset = False
+        self._is_limited, self._is_reset = self._episodes.is_limited, False
         self.cmdp = cmdp
         self.six_values = bool(six_values)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
@@ -261,54 +272,43 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
         """Make a transition in every environment; see `to_gymnasium_vector`."""
         if not self._is_reset:
             raise ResetNeeded("no episode is under way: call reset() first")
-        if self._by_hand and self._episodes.ended.any():
-            which = int(np.argmax(self._episodes.ended))
+        if self._by_hand and self._episodes.over.any():
+            which = int(np.argmax(self._episodes.over))
             raise ResetNeeded(
                 f'the episode of environment {which} has ended: reset with options["reset_mask"]'
             )
-        given = np.asarray(actions)
+        given = actions if isinstance(actions, np.ndarray) else _array(actions)
         if given.dtype.kind not in "iu" or given.shape != (self.num_envs,):
             raise SettingError(
                 f"actions must be integers of shape ({self.num_envs},), got {given.dtype} {given.shape}"
             )
-        out, n_ended = self._episodes.step(given, self._at_once)
-        cost = self._episodes.cost(out)
-        info: dict[str, Any] = {
-            "cost": cost,
-            "_cost": out.moved,
-            "action_mask": self._mask(out.state),
-            "_action_mask": np.ones(self.num_envs, np.bool_),
-        }
-        ended = out.ended
-        if self._at_once and n_ended:
-            info |= self._final(out, cost)
-        no = np.zeros(self.num_envs, np.bool_)
-        flags = (no, ended) if self._episodes.is_limited else (ended, no)
-        reward = out.signal[0]
-        return (
-            (out.state, reward, cost, *flags, info) if self.six_values else (out.state, reward, *flags, info)
+        state, reward, cost, (ended, moved, no, yes), mask, n_ended = self._episodes.step(
+            given, self._at_once
         )
+        info: dict[str, Any] = {"cost": cost, "_cost": moved, "action_mask": mask, "_action_mask": yes}
+        if self._at_once and n_ended:
+            info |= self._final(ended, cost)
+        terminated, truncated = (no, ended) if self._is_limited else (ended, no)
+        if self.six_values:
+            return state, reward, cost, terminated, truncated, info
+        return state, reward, terminated, truncated, info
 
-    def _mask(self, state: Ints, which: Flags | None = None) -> NDArray[np.int8]:
+    def _mask(self, state: Ints, which: Flags) -> NDArray[np.int8]:
         """The actions of each state, 0 for environments that are not asked for."""
-        if self._all_actions and which is None:
-            return np.ones((self.num_envs, self.cmdp.n_actions), np.int8)
-        if which is None:
-            return self._episodes.mask.take(state, axis=0)
         mask = self._episodes.mask.take(np.where(which, state, 0), axis=0)
         mask[~which] = 0
         return mask
 
-    def _final(self, out: episodes.Outcome, cost: NDArray[np.float64]) -> dict[str, Any]:
+    def _final(self, ended: Flags, cost: NDArray[np.float64]) -> dict[str, Any]:
         """The last state, cost and mask of episodes that ended in a step which began the next."""
-        ended = out.ended
+        final = self._episodes.final
         last = np.full(self.num_envs, None, object)
-        last[ended] = out.final[ended]
+        last[ended] = final[ended]
         shape = (-1,) + (1,) * (cost.ndim - 1)
         info = {
             "cost": np.where(ended.reshape(shape), cost, 0.0),
             "_cost": ended.copy(),
-            "action_mask": self._mask(out.final, ended),
+            "action_mask": self._mask(final, ended),
             "_action_mask": ended.copy(),
         }
         return {

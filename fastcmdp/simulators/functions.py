@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,12 @@ ARGUMENTS = {
     "state_features": "(state, out)",
     "choice_features": "(state, action, out)",
 }
+_C_TYPES = {
+    "step": "double(double *, int64_t, uint64_t *, double *)",
+    "reset": "void(double *, uint64_t *)",
+    "state_features": "void(const double *, double *)",
+    "choice_features": "void(const double *, int64_t, double *)",
+}
 
 
 @dataclass(frozen=True)
@@ -59,17 +66,72 @@ class Function:
     alive: Any = None
 
 
-def _address(given: Any) -> int | None:
+def _address(kind: str, given: Any) -> int | None:
     """Address of a C function given as a number, through ctypes or through cffi; None if it is none of these."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        address = int(given)
+        if address == 0:
+            raise ModelError(f"{kind} is a null pointer; give the address of a C function")
+        if not 4096 <= address < 2**64:
+            raise ModelError(f"{kind} = {given!r} is no address of a function; give the function itself")
+        return address
     if isinstance(given, _C_FUNCTION):
-        return int(ctypes.cast(given, ctypes.c_void_p).value or 0)
+        declared = getattr(given, "argtypes", None)
+        if declared is not None and len(declared) != len(PROTOTYPES[kind]._argtypes_):
+            raise ModelError(
+                f"{kind} has {len(declared)} argtypes; {_C_TYPES[kind]} is expected, as in fastcmdp_simulator.h"
+            )
+        return _address(kind, ctypes.cast(given, ctypes.c_void_p).value or 0)
     if type(given).__module__ == "_cffi_backend":
-        import cffi  # type: ignore[import-untyped]
-
-        return int(cffi.FFI().cast("intptr_t", given))
+        return _address(kind, _cffi_address(kind, given))
+    if type(getattr(given, "__self__", None)).__module__ == "_cffi_backend":
+        name = given.__name__
+        raise ModelError(
+            f"{kind} = lib.{name} of a module built by cffi can be called from Python only; give "
+            f'ffi.addressof(lib, "{name}")'
+        )
     return None
+
+
+def _cffi_address(kind: str, given: Any) -> int:
+    """Address of a function of cffi, whose declaration says what it takes and gives."""
+    import cffi  # type: ignore[import-untyped]
+
+    ffi = cffi.FFI()
+    try:
+        declared = ffi.typeof(given)
+    except TypeError:  # a library, or cffi's own objects
+        declared = None
+    if declared is None or declared.kind != "function":
+        raise ModelError(
+            f"{kind} = {given!r} is no C function; give lib.name of ffi.dlopen, with name declared by "
+            f"{_C_TYPES[kind]}"
+        )
+
+    def sort(c_type: Any) -> str:
+        return c_type.kind if c_type.kind != "primitive" or c_type.cname in ("float", "double") else "integer"
+
+    expected = ffi.typeof(_C_TYPES[kind].replace("(", "(*)(", 1))
+    wanted, found = [[t.result.cname, *map(sort, t.args)] for t in (expected, declared)]
+    if wanted != found:
+        raise ModelError(f"{kind} is declared as {declared.cname}; {_C_TYPES[kind]} is expected")
+    return int(ffi.cast("intptr_t", given)) % 2**64
+
+
+def _check_compiled(kind: str, given: Any) -> None:
+    """Check what a function of numba says of itself: that it is compiled without Python, and its arguments."""
+    if given.targetoptions.get("forceobj") or not given.targetoptions.get("nopython", True):
+        raise ModelError(
+            f"{kind} = {given.__name__} may run as Python objects; kernels need compiled code: decorate it with "
+            "@numba.njit"
+        )
+    signature = inspect.signature(given.py_func)
+    try:
+        signature.bind(*PROTOTYPES[kind]._argtypes_)
+    except TypeError:
+        raise ModelError(
+            f"{kind} = {given.__name__}{signature} takes other arguments than {ARGUMENTS[kind]}"
+        ) from None
 
 
 def _by_address(kind: str, address: int) -> Any:
@@ -113,6 +175,14 @@ def copy_state(n: int) -> Any:
     return state_features
 
 
+def called_back(kind: str, by_address: Callable[..., Any], call: Callable[..., Any]) -> Function:
+    """A function in Python that kernels call with addresses; ``call`` is the same of arrays, for callers in Python."""
+    pointer = PROTOTYPES[kind](by_address)
+    address = ctypes.cast(pointer, ctypes.c_void_p).value
+    assert address is not None
+    return Function(kind, _by_address(kind, address), call, None, pointer)
+
+
 def _from_python(kind: str, address: int) -> Callable[..., Any]:
     """A C function for callers in Python: arrays are passed as their addresses."""
     function = PROTOTYPES[kind](address)
@@ -129,21 +199,23 @@ def function_of(kind: str, given: Any, n_actions: int = 1, n_features: int = 1) 
     Raises
     ------
     ModelError
-        A plain Python function, or something else that is none of the accepted kinds.
+        A plain Python function, one of other arguments, or something else that is none of the accepted kinds.
     """
-    address, python = _address(given), None
+    if isinstance(given, Function):
+        return given
+    address, python = _address(kind, given), None
     if address is not None:
-        if address == 0:
-            raise ModelError(f"{kind} is a null pointer; give the address of a C function")
         compiled = _by_address(kind, address)
         call = _from_python(kind, address)
-    elif hasattr(given, "py_func"):
+    elif hasattr(given, "py_func") and hasattr(given, "targetoptions"):
+        _check_compiled(kind, given)
         compiled, call, python = given, given, given.py_func
     elif callable(given):
-        name = getattr(given, "__name__", kind)
+        name = getattr(given, "__name__", repr(given))
+        what = "a plain Python function" if inspect.isfunction(given) else f"a {type(given).__name__}"
         raise ModelError(
-            f"{kind} = {name} is a plain Python function; kernels need compiled code: put @numba.njit above "
-            f"its def, with arguments {ARGUMENTS[kind]}"
+            f"{kind} = {name} is {what}; kernels need compiled code: put @numba.njit above the def of a function "
+            f"with arguments {ARGUMENTS[kind]}"
         )
     else:
         raise ModelError(
@@ -159,6 +231,8 @@ def features_callback(features: Any, n_state: int, n_out: int) -> Any:
     """Features (state, out) for callers by address; what is raised becomes NaN, for C has no exceptions."""
 
     def callback(state, out):  # type: ignore[no-untyped-def]
+        for i in range(n_out):
+            out[i] = 0.0
         try:
             features(carray(state, (n_state,)), carray(out, (n_out,)))
         except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError
-from fastcmdp.simulators.functions import PROTOTYPES
-from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.kernels.draws import word
+from fastcmdp.simulators.functions import called_back
+from fastcmdp.simulators.simulator import LARGEST, Simulator
 
 _HANDLE, _OVER = 0, 1  # in the state vector; the observation follows
 
@@ -31,13 +33,14 @@ class GymSimulator(Simulator):
     Parameters
     ----------
     env : str, or a function without arguments that makes an environment
+        Steps return five values, or six with the cost third, as Safety-Gymnasium's.
     cost : function (observation, action, next_observation, info) -> m numbers, optional
-        Default: ``info["cost"]``.
+        Default: the third of six values, or ``info["cost"]``.
     gamma : float
     limits, sense, names, reward_range, cost_ranges, trial
         As for ``Simulator``.
     options : dict, optional
-        Keyword arguments of ``gymnasium.make``.
+        Keyword arguments of ``gymnasium.make``, or of the function.
 
     Observations of Box, Discrete, MultiDiscrete and MultiBinary spaces, and Tuples and Dicts of them, are flattened
     to features (Discrete as one-hot), with a 1 before them. Actions must be Discrete.
@@ -45,8 +48,8 @@ class GymSimulator(Simulator):
     Raises
     ------
     ModelError
-        Another space (named), an environment that cannot be copied, a step that raises, no "cost" in info, values that
-        are not finite.
+        Another space (named), an environment that cannot be made or copied, a step that raises, no "cost" in info,
+        values that are not finite, or that differ from copy to copy with the same seed; ``cost`` without ``limits``.
 
     Examples
     --------
@@ -81,45 +84,77 @@ class GymSimulator(Simulator):
             raise ModelError(
                 "gymnasium is not installed; get it with: pip install 'fastcmdp[gym]'"
             ) from error
-        if isinstance(env, str):
-            made = gymnasium.make(env, **({"max_episode_steps": -1} | (options or {})))
-        elif callable(env):
-            made = env()
-        else:
-            raise ModelError(f"env = {env!r}: give an ID, or a function that makes an environment")
-        self._envs = _Environments(made, cost, gymnasium.spaces)
-        calls = self._envs
+        if cost is not None and not callable(cost):
+            raise ModelError(
+                f"cost = {cost!r}: a function (observation, action, next_observation, info) is expected"
+            )
+        if cost is not None and limits is None:
+            raise ModelError("cost is given without limits; give limits= as many numbers as cost returns")
+        made = _make(env, options, gymnasium)
+        calls = _Environments(made, cost, gymnasium.spaces)
+        self._envs = calls
+        if calls.n_observed + 2 > LARGEST:
+            raise ModelError(
+                f"observations of {made.observation_space} are {calls.n_observed} numbers, more than "
+                f"{LARGEST - 2}: wrap the environment to observe less"
+            )
         super().__init__(
-            PROTOTYPES["step"](calls.step),
-            PROTOTYPES["reset"](calls.reset),
+            called_back("step", calls.step_at, calls.step),
+            called_back("reset", calls.reset_at, calls.reset),
             n_state=2 + calls.n_observed,
             n_actions=calls.n_actions,
             gamma=gamma,
             limits=limits,
             sense=sense,
             names=names,
-            state_features=PROTOTYPES["state_features"](calls.features),
+            state_features=called_back("state_features", calls.features_at, calls.features),
             n_features=1 + calls.n_observed,
             reward_range=reward_range,
             cost_ranges=cost_ranges,
             trial=trial,
             name=env if isinstance(env, str) else type(made.unwrapped).__name__,
-            fork=PROTOTYPES["fork"](calls.fork),
+            fork=called_back("fork", calls.fork_at, calls.fork),
         )
+
+    _source = "the environment's np_random"
 
     def _run_trial(self, n: int) -> None:
         self._envs.n_costs = self.n_constraints
-        try:
-            super()._run_trial(n)
-        except ModelError as error:
-            if self._envs.raised is not None:
-                raise ModelError(f"{self.name}: {self._envs.told()}") from self._envs.raised
-            raise error
+        super()._run_trial(n)
+
+    def world(self, *arguments: Any) -> Any:
+        """As of ``Simulator``; a run begins."""
+        self._envs.raised = ""
+        return super().world(*arguments)
+
+    def live_actions(self, *arguments: Any) -> Any:
+        """As of ``Simulator``; a batch of rollouts begins."""
+        self._envs.local.forked = True
+        return super().live_actions(*arguments)
 
     def fault(self, actions: Any) -> str:
         """What went wrong in a run with these actions, in a sentence; "" if nothing did."""
         said = super().fault(actions)
-        return f"{said}: {self._envs.told()}" if said and self._envs.raised is not None else said
+        return (self._envs.raised or said) if said else ""
+
+
+def _make(env: Any, options: Any, gymnasium: Any) -> Any:
+    """The environment that is copied."""
+    if options is not None and not isinstance(options, dict):
+        raise ModelError(f"options = {options!r}: a dict of keyword arguments of gymnasium.make is expected")
+    if not isinstance(env, str) and not callable(env):
+        raise ModelError(f"env = {env!r}: give an ID, or a function that makes an environment")
+    try:
+        if isinstance(env, str):
+            made = gymnasium.make(env, **({"max_episode_steps": -1} | (options or {})))
+        else:
+            made = env(**(options or {}))
+    except Exception as error:
+        name = repr(env) if isinstance(env, str) else getattr(env, "__name__", repr(env))
+        raise ModelError(f"env = {name} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(made, gymnasium.Env):
+        raise ModelError(f"env = {env!r} makes {made!r}, which is no gymnasium.Env")
+    return made
 
 
 class _Environments:
@@ -144,7 +179,7 @@ class _Environments:
         self.n_actions = int(env.action_space.n)
         self.n_observed = int(spaces.utils.flatdim(self.space))
         self.local = threading.local()
-        self.raised: Exception | None = None
+        self.raised = ""  # what a callback caught in this run
         try:
             copy.deepcopy(env)
         except Exception as error:
@@ -153,84 +188,116 @@ class _Environments:
                 "which needs copy.deepcopy of the environment (leave out rendering)"
             ) from error
 
-    def told(self) -> str:
-        """The exception that a callback caught."""
-        return f"{type(self.raised).__name__}: {self.raised}"
-
     def _write(self, state: Any, handle: int, over: bool, observation: Any) -> None:
         state[_HANDLE], state[_OVER] = handle, over
         state[2:] = self.flatten(self.space, observation)
 
-    def _view(self, pointer: int, n: int) -> Any:
-        import ctypes
+    # Functions of arrays, for Python.
 
-        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_double)), (n,))
+    def reset(self, state: Any, rng: Any) -> None:
+        local = self.local
+        if getattr(local, "forked", True):
+            local.kept, local.forked = [], False
+        local.current = copy.deepcopy(self.template)
+        began = local.current.reset(seed=_seed(rng))
+        if not isinstance(began, tuple) or len(began) != 2:
+            raise ModelError(f"reset of the environment returned {began!r}; (observation, info) is expected")
+        local.seen = began[0]
+        self._write(state, 0, False, local.seen)
 
-    def _word(self, rng: int) -> int:
-        """A seed of 32 bits from the stream."""
-        import ctypes
+    def fork(self, state: Any, keep: int, rng: Any) -> None:
+        local = self.local
+        handle = int(state[_HANDLE])
+        source, seen = (local.current, local.seen) if handle == 0 else local.kept[handle - 1]
+        if keep:
+            local.kept.append((copy.deepcopy(source), copy.deepcopy(seen)))
+            state[_HANDLE] = len(local.kept)
+            return
+        local.forked = True
+        local.current, local.seen = copy.deepcopy(source), copy.deepcopy(seen)
+        # The copy would draw what its original draws.
+        local.current.unwrapped.np_random = np.random.Generator(np.random.PCG64(_seed(rng)))
+        state[_HANDLE] = 0
 
-        from fastcmdp.kernels.draws import word
+    def step(self, state: Any, action: int, rng: Any, costs: Any) -> float:
+        local = self.local
+        if state[_OVER]:
+            return 0.0
+        action += self.first_action
+        values = local.current.step(action)
+        if len(values) == 6:
+            after, reward, cost, terminated, truncated, info = values
+        elif len(values) == 5:
+            after, reward, terminated, truncated, info = values
+            cost = info.get("cost")
+        else:
+            raise ModelError(
+                f"step of the environment returned {len(values)} values; five are expected (observation, reward, "
+                "terminated, truncated, info), or six with the cost third"
+            )
+        if self.n_costs:
+            if self.cost is not None:
+                cost = self.cost(local.seen, action, after, info)
+            elif cost is None:
+                raise ModelError('info has no "cost"; give cost=, a function of (o, a, next o, info)')
+            array = np.atleast_1d(np.asarray(cost, np.float64))
+            if array.shape != (self.n_costs,):
+                raise ModelError(
+                    f"costs have shape {array.shape} for {self.n_costs} limits; give one number a limit"
+                )
+            costs[: self.n_costs] = array
+        local.seen = after
+        self._write(state, 0, terminated or truncated, after)
+        return float(reward)
 
-        stream = np.ctypeslib.as_array(ctypes.cast(rng, ctypes.POINTER(ctypes.c_uint64)), (4,))
-        return int(word(stream)) >> 32
+    def features(self, state: Any, out: Any) -> None:
+        out[0] = 1.0
+        out[1:] = state[2:]
 
-    def reset(self, state: int, rng: int) -> None:
-        view, local = self._view(state, 2 + self.n_observed), self.local
+    # The same of addresses, for kernels. Nothing can be raised through those: NaN says that something was.
+
+    def _caught(self, name: str, error: Exception) -> float:
+        self.raised = f"{name} raised {type(error).__name__}: {error}"
+        return float("nan")
+
+    def reset_at(self, state: int, rng: int) -> None:
+        view = self._state(state)
         try:
-            if getattr(local, "forked", True):
-                local.kept, local.forked = [], False
-            local.current = copy.deepcopy(self.template)
-            observation, _ = local.current.reset(seed=self._word(rng))
-            local.seen = observation
-            self._write(view, 0, False, observation)
+            self.reset(view, _words(rng))
         except Exception as error:
-            self.raised, view[0] = error, np.nan
+            view[0] = self._caught("reset", error)
 
-    def fork(self, state: int, keep: int, rng: int) -> None:
-        view, local = self._view(state, 2 + self.n_observed), self.local
+    def fork_at(self, state: int, keep: int, rng: int) -> None:
+        view = self._state(state)
         try:
-            handle = int(view[_HANDLE])
-            source, seen = (local.current, local.seen) if handle == 0 else local.kept[handle - 1]
-            if keep:
-                local.kept.append((copy.deepcopy(source), copy.deepcopy(seen)))
-                view[_HANDLE] = len(local.kept)
-                return
-            local.forked = True
-            local.current, local.seen = copy.deepcopy(source), copy.deepcopy(seen)
-            # The copy would draw what its original draws.
-            local.current.unwrapped.np_random = np.random.Generator(np.random.PCG64(self._word(rng)))
-            view[_HANDLE] = 0
+            self.fork(view, keep, _words(rng))
         except Exception as error:
-            self.raised, view[0] = error, np.nan
+            view[0] = self._caught("copying the environment", error)
 
-    def step(self, state: int, action: int, rng: int, costs: int) -> float:
-        view, local = self._view(state, 2 + self.n_observed), self.local
+    def step_at(self, state: int, action: int, rng: int, costs: int) -> float:
         try:
-            if view[_OVER]:
-                return 0.0
-            after, reward, terminated, truncated, info = local.current.step(action + self.first_action)
-            if self.n_costs:
-                if self.cost is None and "cost" not in info:
-                    raise ModelError('info has no "cost"; give cost=, a function of (o, a, next o, info)')
-                values = info["cost"] if self.cost is None else self.cost(local.seen, action, after, info)
-                array = np.atleast_1d(np.asarray(values, np.float64))
-                if array.shape != (self.n_costs,):
-                    raise ModelError(
-                        f"costs have shape {array.shape} for {self.n_costs} limits; give one number a limit"
-                    )
-                self._view(costs, self.n_costs)[:] = array
-            local.seen = after
-            self._write(view, 0, terminated or truncated, after)
-            return float(reward)
+            return self.step(self._state(state), action, _words(rng), _doubles(costs, max(self.n_costs, 1)))
         except Exception as error:
-            self.raised = error
-            return float("nan")
+            return self._caught("step", error)
 
-    def features(self, state: int, out: int) -> None:
-        view, seen = self._view(state, 2 + self.n_observed), self._view(out, 1 + self.n_observed)
-        seen[0] = 1.0
-        seen[1:] = view[2:]
+    def features_at(self, state: int, out: int) -> None:
+        self.features(self._state(state), _doubles(out, 1 + self.n_observed))
+
+    def _state(self, address: int) -> Any:
+        return _doubles(address, 2 + self.n_observed)
+
+
+def _doubles(address: int, n: int) -> Any:
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_double)), (n,))
+
+
+def _words(address: int) -> Any:
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint64)), (4,))
+
+
+def _seed(rng: Any) -> int:
+    """A seed of 32 bits from the stream."""
+    return int(word(rng)) >> 32
 
 
 def _check_space(space: Any, spaces: Any, what: str) -> None:

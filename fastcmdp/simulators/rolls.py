@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
+from numba.core.errors import NumbaError
 
+from fastcmdp.errors import ModelError
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.simulate import (
@@ -66,6 +68,8 @@ def make_roll(
         net = kind(*shape)
         horizon = geometric_horizon(word(rng), log_gamma_inverse)
         fault[0] = 0
+        if careful:  # fault says what is under way: at first reset
+            fault[1], fault[2] = -1, -1
         for k in range(m + 1):
             total[k] = 0.0
         for i in range(n_state):
@@ -74,17 +78,17 @@ def make_roll(
             reset(state, rng)
             if not is_finite(state, n_state):
                 fault[0] = RESET_FAULT
+                return horizon + 1
         elif forks:
             do_fork(state, 0, rng)
         for t in range(horizon + 1):
-            if careful:
+            if careful:  # then features
                 for i in range(n_state):
                     before[i] = state[i]
-                fault[1] = t
-                fault[2] = action
-            if fault[0] != 0:  # before a step from a state that is none
-                break
+                fault[1], fault[2] = t, -1
             if t > 0 or action < 0:
+                for i in range(n_rows * n_features):
+                    x[i] = 0.0
                 features(state, x)
                 live_logits(net, theta, x, n_features, n_rows, hidden, z)
                 weights = softmax_weights(z, n_actions)
@@ -92,7 +96,6 @@ def make_roll(
                     fault[0] = FEATURES_FAULT
                     break
                 action = draw_weighted(z, n_actions, uniform(rng) * weights)
-                fault[2] = action
             if slot < 0 and t == horizon:
                 fault[3] = action
                 for i in range(n_state):
@@ -101,6 +104,7 @@ def make_roll(
                     do_fork(visited[job * n_state : (job + 1) * n_state], 1, rng)
             for i in range(m):
                 costs[i] = 0.0
+            fault[2] = action  # then step
             total[0] += step(state, action, rng, costs)
             for i in range(m):
                 total[1 + i] += costs[i]
@@ -109,6 +113,8 @@ def make_roll(
                     fault[0] = STEP_FAULT
                 elif not is_finite(state, n_state):
                     fault[0] = STATE_FAULT
+                if fault[0] != 0:
+                    break
         if fault[0] == 0 and not is_finite(total, m + 1):
             fault[0] = STEP_FAULT
         if fault[0] == 0 and not is_finite(state, n_state):
@@ -125,7 +131,13 @@ def make_roll(
             fault[0] = RAISED
             return 0
 
-    return cfunc(_SIGNATURE)(roll)
+    try:
+        return cfunc(_SIGNATURE)(roll)
+    except NumbaError as error:
+        raise ModelError(
+            "step, reset and features do not compile together with a loop over them, of C-contiguous arrays float64 "
+            f"and uint64 and an int64 action; numba says: {' '.join(str(error).split())[:600]}"
+        ) from error
 
 
 def _no_fork(state, keep, rng):  # type: ignore[no-untyped-def]

@@ -42,8 +42,9 @@ Words = npt.NDArray[np.uint64]
 
 _GUARD, _MARK = 8, 6.02214076e23  # doubles beyond an array, and what they hold: to notice who writes there
 _IN_PYTHON = 50  # transitions of the trial run that user code makes in Python, with its checks of indices
+_AGAIN = 100  # transitions of the trial run that are made twice: the same stream gives the same numbers
 _CHUNK = 1000  # rollouts of an evaluation that share a stream
-_LARGEST = 65_536  # numbers in a state, actions, features
+LARGEST = 65_536  # numbers in a state, actions, features
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Simulator(Units):
         "<=" or ">=".
     names : 1+m strings, optional
     state_features : function (state, out), optional
-        Writes ``n_features`` numbers: what policies see of a state. Without it they see the state itself.
+        Writes ``n_features`` numbers (zeros when called): what policies see of a state. Without it they see the state
+        itself.
     choice_features : function (state, action, out), optional
         Instead: what policies see of a state and an action.
     n_features : int
@@ -111,7 +113,8 @@ class Simulator(Units):
     ------
     ModelError
         A plain Python function, one that does not compile, sizes out of range; a trial run in which a function
-        raises, writes beyond its arrays, or yields something that is not finite.
+        raises, writes beyond its arrays, or yields something that is not finite, or other numbers from the same
+        stream a second time.
 
     Examples
     --------
@@ -144,6 +147,8 @@ class Simulator(Units):
     >>> bool(value.reward_interval[0] < value.reward < value.reward_interval[1])
     True
     """
+
+    _source = "rng"  # what a simulator is to draw from
 
     def __init__(
         self,
@@ -220,6 +225,8 @@ class Simulator(Units):
 
     def stream(self, seed: int = 0) -> Words:
         """A stream to draw from, uint64[4]: the state of ``numpy.random.SFC64(SeedSequence(seed))``."""
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+            raise SettingError(f"seed = {seed!r}: an integer of at least 0 is expected")
         return _words(np.random.SeedSequence(seed))
 
     def start(self, rng: Words) -> Float:
@@ -253,9 +260,7 @@ class Simulator(Units):
         >>> state.shape, reward, costs.shape
         ((2,), -2.0, (1,))
         """
-        now = np.array(state, np.float64)
-        if now.shape != (self.n_state,) or not np.isfinite(now).all():
-            raise SettingError(f"state = {state!r}: {self.n_state} finite numbers are expected")
+        now = self._state(state)
         if not isinstance(action, int | np.integer) or not 0 <= action < self.n_actions:
             raise SettingError(f"action = {action!r}: an integer from 0 to {self.n_actions - 1} is expected")
         costs = np.zeros(max(self.n_constraints, 1))
@@ -266,11 +271,15 @@ class Simulator(Units):
     def features(self, state: npt.ArrayLike) -> Float:
         """What policies see of a state: float64[n_features], or [n_actions, n_features]."""
         out = np.zeros((self.n_rows, self.n_features))
-        now = np.array(state, np.float64)
-        if now.shape != (self.n_state,):
-            raise SettingError(f"state = {state!r}: {self.n_state} numbers are expected")
-        self._write_features(now, out)
+        self._write_features(self._state(state), out)
         return out if self.by_choice else out[0]
+
+    def _state(self, state: npt.ArrayLike) -> Float:
+        """A copy of a state that a caller gives."""
+        now = _numbers(state)
+        if now.shape != (self.n_state,) or not np.isfinite(now).all():
+            raise SettingError(f"state = {state!r}: {self.n_state} finite numbers are expected")
+        return now
 
     def _write_features(self, state: Float, out: Float) -> None:
         call = self._features.call
@@ -346,13 +355,18 @@ class Simulator(Units):
             kernel.STEP_FAULT: "the reward or a cost of step was not finite",
             kernel.STATE_FAULT: "step left a state that is not finite",
             kernel.FEATURES_FAULT: f"{self._features.kind} raised or were not finite, or the logits overflowed",
-            kernel.RESET_FAULT: "reset raised, or left a state that is not finite",
+            kernel.RESET_FAULT: "reset left a state that is not finite",
             kernel.RAISED: "step, reset or features raised an exception",
             kernel.WALK_FAULT: "step raised, or its reward or a cost was not finite",
         }[code]
         if self._fork.compiled is not None:
             return what
-        return f"{what} (state {actions.before.tolist()}, action {action}, {after} steps into a rollout)"
+        if code == kernel.RESET_FAULT or after < 0:
+            return "reset raised an exception" if code == kernel.RAISED else what
+        if code == kernel.RAISED:
+            what = f"{'step' if action >= 0 else self._features.kind} raised an exception"
+        chosen = f", action {action}" if action >= 0 else ""
+        return f"{what} (state {actions.before.tolist()}{chosen}, {after} steps into a rollout)"
 
     def evaluate(
         self,
@@ -391,18 +405,23 @@ class Simulator(Units):
         (1, 2)
         """
         for name, count, least in (("rollouts", rollouts, 2), ("seed", seed, 0), ("threads", threads, 1)):
-            if count is not None and (not isinstance(count, int | np.integer) or count < least):
+            whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+            if count is not None and (not whole or count < least):
                 raise SettingError(f"{name} = {count!r}: an integer of at least {least} is expected")
-        if not isinstance(confidence, int | float) or not 0.0 < confidence < 1.0:
+        if not isinstance(confidence, int | float | np.floating) or not 0.0 < confidence < 1.0:
             raise SettingError(f"confidence = {confidence!r}: a number between 0 and 1 is expected")
+        if isinstance(policy, type) or not hasattr(policy, "bind"):
+            raise SettingError(f"policy = {policy!r}: give LogLinear() or NeuralSoftmax(hidden=...)")
         bound = policy.bind(self)
         start = bound.initial if bound.initial is not None else np.zeros(bound.n_parameters)
-        parameters = np.array(start if theta is None else theta, np.float64)
+        parameters = np.array(start) if theta is None else _numbers(theta)
         if parameters.shape != (bound.n_parameters,):
             raise SettingError(
                 f"theta has shape {parameters.shape}, and ({bound.n_parameters},) is expected; of a result give a "
                 "row: result.theta[0]"
             )
+        if not np.isfinite(parameters).all():
+            raise SettingError(f"theta[{int(np.argmin(np.isfinite(parameters)))}] is not finite")
         world = self.world(bound)
         total, made = np.empty((rollouts, world.n_signals)), []
 
@@ -437,27 +456,47 @@ class Simulator(Units):
 
     def _run_trial(self, n: int) -> None:
         """Run the functions under random actions; keep the features seen and the ranges of reward and costs."""
-        m = self.n_constraints
-        rng = self.stream(0)
         choose = np.random.default_rng(0)
         actions = choose.integers(0, self.n_actions, n)
-        ends = choose.random(n) >= self.gamma
-        self._check_indices(rng.copy(), actions[:_IN_PYTHON])
+        begins = choose.random(n) >= self.gamma
+        begins[0] = True
+        self._check_indices(self.stream(0), actions[:_IN_PYTHON])
+        seen, signals, states = self._walk(actions, begins)
+        again = self._walk(actions[:_AGAIN], begins[:_AGAIN])
+        same = [(one[:_AGAIN] == two).reshape(len(two), -1).all(axis=1) for one, two in
+                zip((seen, signals, states), again, strict=True)]  # fmt: skip
+        if not np.all(same):
+            raise ModelError(
+                f"{self.name}: the same stream and actions gave other numbers the second time, at transition "
+                f"{int(np.argmin(np.all(same, axis=0)))}; draw from {self._source} only, and keep nothing between calls"
+            )
+        digest = hashlib.sha256(states.tobytes() + signals.tobytes() + seen.tobytes())
+        self._digest, self.trial_features = digest.digest(), seen
+        self._low, self._high = signals.min(axis=0), signals.max(axis=0)
+
+    def _walk(
+        self, actions: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]
+    ) -> tuple[Float, Float, Float]:
+        """Features, signals and next states of transitions with these actions, from the start where one begins."""
+        n, m, rng = len(actions), self.n_constraints, self.stream(0)
         state, costs = _Guarded(self.n_state), _Guarded(max(m, 1))
-        seen = np.zeros((n, self.n_rows, self.n_features))
         row = _Guarded(self.n_rows * self.n_features)
-        signals = np.zeros((n, 1 + m))
-        digest = hashlib.sha256()
+        seen = np.zeros((n, self.n_rows, self.n_features))
+        signals, states = np.zeros((n, 1 + m)), np.zeros((n, self.n_state))
         for t in range(n):
             action = int(actions[t])
-            if t == 0 or ends[t]:
+            if begins[t]:
                 _called(self._reset, "", state.array, rng)
                 _expect(state, "reset", "state", "")
-            where = f" in state {state.array.tolist()}"
+            now = state.array.copy()
+            where = f" in state {now.tolist()}"
             if self._features.call is None:
-                row.array[:] = state.array
+                row.array[:] = now
             else:
+                row.array[:] = 0.0
                 _called(self._features, where, state.array, row.array)
+                if (state.array != now).any():
+                    raise ModelError(f"{self._features.kind} changes the state{where}; it may only read it")
             _expect(row, self._features.kind, "feature", where)
             seen[t] = row.array.reshape(self.n_rows, self.n_features)
             costs.array[:] = 0.0
@@ -468,11 +507,8 @@ class Simulator(Units):
             signals[t, 0], signals[t, 1:] = reward, costs.array[:m]
             _expect(costs, "step", "cost", where)
             _expect(state, "step", "next state", where)
-            digest.update(state.array.tobytes())
-        digest.update(signals.tobytes())
-        digest.update(seen.tobytes())
-        self._digest, self.trial_features = digest.digest(), seen
-        self._low, self._high = signals.min(axis=0), signals.max(axis=0)
+            states[t] = state.array
+        return seen, signals, states
 
     def _check_indices(self, rng: Words, actions: npt.NDArray[np.int64]) -> None:
         """Run the functions as Python, which checks indices, for compiled code does not.
@@ -546,6 +582,8 @@ def _called(function: Function, where: str, *arguments: Any) -> Any:
             f"{function.kind} does not compile with arguments {ARGUMENTS[function.kind]}; numba says: "
             f"{' '.join(lines)[:600]}"
         ) from error
+    except ModelError as error:
+        raise ModelError(f"{error}{where}") from error
     except Exception as error:
         raise ModelError(f"{function.kind} raised {type(error).__name__}: {error}{where}") from error
 
@@ -568,14 +606,25 @@ def _words(sequence: np.random.SeedSequence) -> Words:
 
 
 def _stream(rng: Any) -> Words:
-    if not isinstance(rng, np.ndarray) or rng.dtype != np.uint64 or rng.shape != (4,):
-        raise SettingError("rng is no stream; simulator.stream(seed) makes one (uint64[4])")
-    return np.ascontiguousarray(rng) if not rng.flags.c_contiguous else rng
+    fits = isinstance(rng, np.ndarray) and rng.dtype == np.uint64 and rng.shape == (4,)
+    if not fits or not (rng.flags.carray and rng.dtype.isnative):
+        raise SettingError(
+            "rng is no stream; simulator.stream(seed) makes one (uint64[4], contiguous, writeable)"
+        )
+    return rng  # type: ignore[no-any-return]
+
+
+def _numbers(given: Any) -> Float:
+    """A copy as float64; of what is none, an array without elements."""
+    try:
+        return np.array(given, np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def _size(value: Any, name: str) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
-        raise ModelError(f"{name} = {value!r}: an integer from 1 to {_LARGEST} is expected")
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        raise ModelError(f"{name} = {value!r}: an integer from 1 to {LARGEST} is expected")
     return int(value)
 
 
