@@ -66,7 +66,8 @@ class LiveActions(NamedTuple):
     )  # int64[4]: what went wrong (0: nothing), after how many steps, at which action; the last action
 
 
-STEP_FAULT, STATE_FAULT, FEATURES_FAULT, RESET_FAULT, RAISED, WALK_FAULT = 1, 2, 3, 4, 5, 6
+STEP_FAULT, STATE_FAULT, FEATURES_FAULT, RESET_FAULT, RAISED = 1, 2, 3, 4, 5
+WALK_FAULT, WALK_RESET_FAULT = 6, 7  # where what raised cannot be told from what was not finite
 
 
 # Calls by address.

@@ -20,9 +20,9 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.simulate import (
     FEATURES_FAULT,
-    RESET_FAULT,
     STATE_FAULT,
     WALK_FAULT,
+    WALK_RESET_FAULT,
     call_reset,
     call_step,
     draw_weighted,
@@ -94,7 +94,7 @@ def run_walk(
                 state[i] = 0.0
             call_reset(world.reset, state, stream)
             if not is_finite(state, n_state):
-                fault[0] = RESET_FAULT
+                fault[0] = WALK_RESET_FAULT
                 break
             weights = weigh_actions(world, policy, theta, x, hidden, state, z)
             if not weights >= 1.0:
@@ -120,6 +120,7 @@ def run_walk(
             fault[0] = STATE_FAULT
         if fault[0] != 0:
             break
+        age += 1
         weights = weigh_actions(world, policy, theta, x, hidden, state, z)
         if not weights >= 1.0:
             fault[0] = FEATURES_FAULT
@@ -137,7 +138,7 @@ def run_walk(
             square[f] += nudge(form, first, column, value, origin, w, f * d, now, q, e, mean, share, none)
             square[f] = project(rule, d, origin, w, f * d, mean, share, square[f])
             total[f] += signal[f]
-        left, age = left - 1, age + 1
+        left -= 1
         if left == 0 and n_visited < n_most:  # the last pair of a segment has the law nu
             for i in range(n_state):
                 visited[n_visited, i] = before[i]
@@ -146,10 +147,11 @@ def run_walk(
     for k in range(4):
         rng[k, 0] = stream[k]
     if fault[0] != 0:
-        if fault[0] == RESET_FAULT or (age == 0 and fault[0] == FEATURES_FAULT):
+        fault[1], fault[2] = age, action
+        if fault[0] == FEATURES_FAULT:
+            fault[2] = -1
             for i in range(n_state):
                 before[i] = state[i]
-        fault[1], fault[2] = age, action
         return -1
     chain[0, 0], chain[1, 0], chain[1, 1] = action, left, age
     for i in range(n_state):
@@ -177,7 +179,7 @@ def live_plug_in(world, actions, policy, theta, n, rng, critic, value):
             state[i] = 0.0
         call_reset(world.reset, state, stream)
         if not is_finite(state, n_state):
-            actions.fault[0] = RESET_FAULT
+            actions.fault[0] = WALK_RESET_FAULT
             break
         weights = weigh_actions(world, policy, theta, x, hidden, state, z)
         if not weights >= 1.0:

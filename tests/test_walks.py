@@ -329,7 +329,7 @@ def test_schedules_count_a_simulators_actions(queue: fc.Simulator) -> None:
         ("state[0] = np.nan if state[0] > 299 else state[0] + 1; return 0.0", "", r"left a state.*\(state \[300.0\]"),
         ("state[0] += 1.0\n    if state[0] > 300.0: raise ValueError('late')\n    return 0.0", "", "step raised"),
         ("state[0] += 1.0; return 0.0", "if draws.uniform(rng) < 1e-3: raise ValueError('no')", "reset raised"),
-        ("state[0] += 1.0; return 0.0", "", "features raised or were not finite"),
+        ("state[0] += 1.0; return 0.0", "", r"features raised or were not finite.*\(state \[301.0\], 301 steps"),
     ],
     ids=["reward", "state", "raise", "reset", "features"],
 )  # fmt: skip

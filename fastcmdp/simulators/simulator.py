@@ -358,10 +358,11 @@ class Simulator(Units):
             kernel.RESET_FAULT: "reset left a state that is not finite",
             kernel.RAISED: "step, reset or features raised an exception",
             kernel.WALK_FAULT: "step raised, or its reward or a cost was not finite",
+            kernel.WALK_RESET_FAULT: "reset raised, or left a state that is not finite",
         }[code]
         if self._fork.compiled is not None:
             return what
-        if code == kernel.RESET_FAULT or after < 0:
+        if code in (kernel.RESET_FAULT, kernel.WALK_RESET_FAULT) or after < 0:
             return "reset raised an exception" if code == kernel.RAISED else what
         if code == kernel.RAISED:
             what = f"{'step' if action >= 0 else self._features.kind} raised an exception"
