@@ -18,7 +18,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels import pd_anpg
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.policies import BoundPolicy, LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
-from fastcmdp.problem import streams
+from fastcmdp.problem import Problem, streams
 from fastcmdp.solve import solve
 from fastcmdp.tables import build_actions, build_tables
 
@@ -85,9 +85,11 @@ def _takes(algorithm: type[Algorithm], policy: BoundPolicy) -> bool:
 
 
 def _uncalled(cmdp: CMDP) -> None:
-    build_actions(build_tables(cmdp), np.full(cmdp.n_choices, 0.5))
+    tables = build_tables(cmdp)
+    build_actions(tables, np.full(cmdp.n_choices, 0.5))
     next_word(streams(seed=0, replicates=1)[0], 0)
-    solve(cmdp, PDNAC.shortest(), optimum=False, trace=1).run.policies()  # theta_k in the middle of a run
+    problem = Problem(cmdp, tables, TabularSoftmax().bind(cmdp), None)
+    PDNAC.shortest().run(problem, 0, 1).policies()  # theta_k in the middle of a run
     with contextlib.suppress(ModelError):  # gymnasium is not installed
         envs.to_gymnasium_vector(cmdp, 1).reset(seed=0)
         environment = envs.to_gymnasium(cmdp)
