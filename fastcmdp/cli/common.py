@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,9 +88,8 @@ PLOTS = (".png", ".svg", ".pdf")
 
 
 def methods(given: Sequence[str] | None) -> list[Variant]:
-    """The methods named on the command line; a comma before a letter separates them, others belong to a setting."""
-    texts = [text for part in given or ("all",) for text in re.split(r",\s*(?=[A-Za-z]|$)", part)]
-    return variants(None if texts == ["all"] else texts)
+    """The methods named on the command line, over all uses of the option."""
+    return variants(",".join(given) if given else None)
 
 
 def numbers(option: str, given: Sequence[str]) -> list[float]:

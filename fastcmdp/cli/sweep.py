@@ -236,6 +236,8 @@ def _bar() -> Iterator[Callable[[Progress], object]]:
 
 
 def _line(state: Progress) -> str:
+    if not state.transitions and not state.done:
+        return f"0 of {state.tasks:,}; the first run of an algorithm compiles its kernels, once a machine"
     left = "" if state.left is None else f", {_duration(state.left)} left"
     failed = f", {state.failed:,} failed" if state.failed else ""
     return f"{state.done:,} of {state.tasks:,}, {state.rate / 1e6:.1f} M transitions/s{left}{failed}"

@@ -19,6 +19,7 @@ import scipy
 from numpy.typing import NDArray
 
 import fastcmdp
+from fastcmdp.algorithms.base import is_integer, is_positive, require
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.cost import PER_RUN, Cost, kind_of
 from fastcmdp.sweep.engines import Engine, WorkerDied
@@ -134,6 +135,7 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     >>> told.tasks, round(told.transitions / 1e6)
     (8, 44)
     """
+    require(workers is None or is_integer(workers, 1), "workers", workers, "an integer of at least 1")
     made = plan(sweep)
     cost = Cost(made.configurations)
     if probe:
@@ -238,11 +240,14 @@ def run(
     >>> first.new, first.finished, again.new
     (2, True, 0)
     """
+    if not isinstance(sweep, Sweep | str | Path):
+        raise SettingError(
+            f"sweep = {sweep!r}: a Sweep is expected, or the path of a TOML file or of a sweep's folder"
+        )
     store = Store(_folder_of(sweep, folder))
-    if not batch_seconds > 0:
-        raise SettingError(f"batch_seconds = {batch_seconds!r}: a positive number is expected")
-    if threads < 1:
-        raise SettingError(f"threads = {threads!r}: an integer of at least 1 is expected")
+    require(is_positive(batch_seconds) and np.ndim(batch_seconds) == 0, "batch_seconds", batch_seconds,
+            "a positive number")  # fmt: skip
+    require(is_integer(threads, 1), "threads", threads, "an integer of at least 1")
     tell = progress or (lambda _: None)
     made = prepare(sweep, store, extend, tell)
     session = _Session(store, made, threads, batch_seconds, tell)

@@ -40,6 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.io.files import replacing
 from fastcmdp.sweep.specification import Model, Sweep, loads, plain
@@ -61,6 +62,15 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of the parts; docs/sweeps.md says what they hold."""
+
+PLAN = pa.schema(
+    [
+        ("key", pa.string()), ("model", pa.string()), ("fingerprint", pa.string()), ("gamma", _F),
+        ("algorithm", pa.string()), ("version", _I), ("label", pa.string()), ("settings", pa.string()),
+        ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("points", _I), ("samples", _F), ("replicates", _I),
+        ("states", _I), ("choices", _I),
+    ]
+)  # fmt: skip
 
 WORDS = ["task", "configuration", "algorithm", "model", "source"]  # few values, so kept as dictionaries
 
@@ -217,21 +227,23 @@ class Store:
         if spec.exists() and spec.read_text(encoding="utf-8") != text:
             taken = len(list(self.path.glob("spec-*.toml")))
             write_durably(self.path / f"spec-{taken + 1}.toml", spec.read_bytes())
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, list[Any]] = {name: [] for name in PLAN.names}
         for made in plan.configurations:
             row = {name: getattr(made, name) for name in Configuration.__dataclass_fields__}
             row["model"] = json.dumps(asdict(made.model))
             row["settings"] = json.dumps(made.settings)
             row["states"], row["choices"] = row.pop("size")
             for name, value in row.items():
-                columns.setdefault(name, []).append(value)
+                columns[name].append(value)
         head = {"root": plan.root, "omitted": [asdict(o) for o in plan.omitted], "spec": sweep.to_toml()}
-        table = pa.table(columns).replace_schema_metadata({"fastcmdp": json.dumps(head)})
+        table = pa.table(columns, schema=PLAN).replace_schema_metadata({"fastcmdp": json.dumps(head)})
         write_durably(self.path / "plan.parquet", _parquet(table))
         write_durably(spec, text.encode())
 
     def plan(self) -> Plan:
         """The plan as it was kept."""
+        if not (self.path / "plan.parquet").exists():
+            self.check()
         stamp = (self.path / "plan.parquet").stat().st_mtime_ns
         if self._plan is None or self._plan[0] != stamp:
             self._plan = (stamp, self._read_plan())
@@ -339,6 +351,10 @@ class Store:
         ...     sweep.Store(f"{folder}/out").read(["replicate", "samples"]).num_rows
         40
         """
+        self.check()
+        for name in columns or ():
+            if name not in SCHEMA.names:
+                raise SettingError(unknown("column", name, SCHEMA.names))
         tables = list(self.pieces(columns if columns is None else [*columns, "task", "point"]))
         if not tables:
             empty = SCHEMA.empty_table()

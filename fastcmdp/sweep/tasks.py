@@ -23,8 +23,10 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.io import prism
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.sweep.specification import Algorithms, Model, Sweep, plain
+from fastcmdp.sweep.specification import Algorithms, Model, Sweep, place_of, plain
 
+MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
+MOST_MODELS = 1_000_000
 ROWS = 1  # version of what a run leaves in the store
 DRAWS = "fast"
 
@@ -158,11 +160,17 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     >>> len(made.configurations), len(made)
     (2, 6)
     """
-    models = sweep.expand()
+    _check_size(sweep)
+    models = {
+        model.label: (model, grid) for grid in sweep.grids for model in grid.expand(sweep.folder, sweep.gamma)
+    }
     found: dict[str, Configuration] = {}
     omitted: list[Omitted] = []
-    for i, model in enumerate(models):
-        cmdp = build(model)
+    for i, (model, grid) in enumerate(models.values()):
+        try:
+            cmdp = build(model)
+        except (ModelError, SettingError) as error:
+            raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
         fingerprint = cmdp.fingerprint()
         for entry in sweep.entries:
             chosen = _schedules(sweep, entry, model.label, cmdp)
@@ -176,13 +184,39 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
                 found.setdefault(made.key, made)
         if progress is not None:
             progress(i + 1, len(models))
+    if not found:
+        raise SettingError(
+            f"cap = {sweep.cap!r}: every target takes more, so nothing would be run; give a larger one"
+        )
     return Plan(list(found.values()), omitted, root=sweep.seed)
+
+
+def _check_size(sweep: Sweep) -> None:
+    """Refuse what could not be planned, before any of it is built."""
+    models = sum(grid.count(sweep.gamma) for grid in sweep.grids)
+    targets = sum(
+        len(sweep.epsilon) + len(sweep.samples)
+        if each.epsilon is None and each.samples is None
+        else len(each.epsilon or ()) + len(each.samples or ())
+        for each in sweep.entries
+    )
+    tasks = models * targets * sweep.replicates
+    if models > MOST_MODELS or tasks > MOST_TASKS:
+        raise SettingError(
+            f"{models:,} models, {targets:,} algorithms and targets, replicates = {sweep.replicates:,}: that is "
+            f"{tasks:,} tasks; a sweep has at most {MOST_TASKS:,}, of at most {MOST_MODELS:,} models: shorten the lists"
+        )
 
 
 def build(model: Model) -> CMDP:
     """The model, or an error that names it."""
     try:
         return model.build()
+    except OSError as error:
+        raise ModelError(
+            f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
+            "sought from the folder of the specification"
+        ) from error
     except (ModelError, SettingError) as error:
         text = str(error)
         raise type(error)(text if model.spec in text else f"{model.label}: {text}") from error
@@ -207,12 +241,16 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
         budgets = ()
     found: list[_Chosen] = []
     over = False
-    place = f"{entry.title} on {label}"
+    name = f"{entry.title} on {label}"
+
+    def refused(said: str, error: Exception) -> SettingError:
+        return SettingError(f"{place_of(entry.places, str(error))}{said}: {error}")
+
     if epsilons:  # the coarsest schedule: a bad constant must not pass for a target beyond the cap
         try:
             made.algorithm.for_epsilon(cmdp, 0.999 / (1.0 - cmdp.gamma), **settings)
         except (SettingError, TypeError) as error:
-            raise SettingError(f"{place}: {error}") from error
+            raise refused(name, error) from error
     for epsilon in sorted(set(map(float, epsilons)), reverse=True):
         if over:
             found.append((epsilon, None, None, True))
@@ -221,7 +259,8 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             schedule: Algorithm | None = made.algorithm.for_epsilon(cmdp, epsilon, **settings)
         except SettingError as error:
             if cap is None or epsilon >= 1.0 / (1.0 - cmdp.gamma):
-                raise SettingError(f"{place}, epsilon = {epsilon:g}: {error}") from error
+                remedy = "" if epsilon >= 1.0 / (1.0 - cmdp.gamma) else "; give a larger epsilon, or a cap"
+                raise refused(f"{name}, epsilon = {epsilon:g}", SettingError(f"{error}{remedy}")) from error
             schedule = None  # more steps than can be counted
         over = cap is not None and (schedule is None or schedule.expected_samples(cmdp) > cap)
         if over:
@@ -237,8 +276,8 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             continue
         try:
             found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
-        except SettingError as error:
-            raise SettingError(f"{place}, samples = {budget:g}: {error}") from error
+        except (SettingError, TypeError) as error:
+            raise refused(f"{name}, samples = {budget:g}", error) from error
     return found
 
 
