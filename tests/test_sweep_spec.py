@@ -80,7 +80,7 @@ def test_toml_and_dataclasses_are_the_same():
         ("seed = 5", "seed = -1", 4, "seed = -1"),
         ("epsilon = [1.0, 0.5]", "epsilon = [1.0, -0.5]", 5, "positive"),
         ("epsilon = [1.0, 0.5]", "epsilon = [1.0, nan]", 5, "positive"),
-        ("epsilon = [1.0, 0.5]", "epsilon = 1.0", 5, "list"),
+        ("epsilon = [1.0, 0.5]", 'epsilon = "1"', 5, "list"),
         ('"garnet"', '"granet"', 8, "did you mean 'garnet'"),
         ("n_states = [5", "n_state = [5", 9, "did you mean 'n_states'"),
         ("n_states = [5, 6]", "n_states = []", 9, "n_states = []"),

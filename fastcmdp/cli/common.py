@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,6 +148,9 @@ def faults() -> Iterator[None]:
         warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
         try:
             yield
+        except BrokenPipeError as error:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from error
         except (ModelError, SettingError, OSError) as error:
             note(f"error: {error}")
             raise typer.Exit(2) from error

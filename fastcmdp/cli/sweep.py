@@ -18,6 +18,7 @@ from fastcmdp.errors import SettingError
 if TYPE_CHECKING:
     from fastcmdp.sweep import Estimate, Progress, Status
 
+LEFT_OUT = "beyond the cap, or a budget less than one outer step"
 APART = 20.0  # seconds between two plain lines
 
 sweep = typer.Typer(
@@ -82,8 +83,6 @@ def run(
                 spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
                 batch_seconds=batch, progress=callback,
             )  # fmt: skip
-        for name in status.set_aside:
-            note(f"a part was damaged and computed again: {name} in {status.folder}/aside")
         _show(status, json)
         if status.stopped:
             note("stopped: the same command goes on from here")
@@ -138,8 +137,12 @@ def _show(status: Status, json: bool) -> None:
         f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, "
         f"{status.left:,} left"
     )
+    for name in status.set_aside:
+        print(
+            f"a part was damaged, and its tasks are computed again by `sweep run`: {name} in {status.folder}/aside"
+        )
     if status.omitted:
-        print(f"{status.omitted:,} targets beyond the cap are left out")
+        print(f"{status.omitted:,} targets are left out: {LEFT_OUT}")
     if len(status.by_algorithm) > 1:
         width = max(map(len, status.by_algorithm))
         for label, row in status.by_algorithm.items():
@@ -175,7 +178,7 @@ def _estimate(told: Estimate) -> str:
     ]
     if told.capped or told.omitted:
         lines.append(
-            f"cap: {told.capped:,} tasks have a schedule cut to it, {told.omitted:,} targets are left out"
+            f"cap: {told.capped:,} tasks have a schedule cut to it; {told.omitted:,} targets are left out: {LEFT_OUT}"
         )
     width = max(map(len, told.by_algorithm))
     for label, row in told.by_algorithm.items():

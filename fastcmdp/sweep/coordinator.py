@@ -48,7 +48,7 @@ class Status:
     tasks, done, failed : int
         ``failed``: raised an error when last tried.
     omitted : int
-        Targets left out because of the cap.
+        Targets left out: beyond the cap, or budgets of less than one outer step.
     new : int
         Results of this session.
     transitions, seconds : float
@@ -277,8 +277,8 @@ def prepare(
         wanted = read(sweep)
     if not store.exists:
         made = plan(wanted, _planning(tell))
-        store.create(wanted, made, _manifest(wanted, made))
-        return made
+        if store.create(wanted, made, _manifest(wanted, made)):
+            return made
     store.check()
     manifest = store.manifest()
     _check_files(manifest)

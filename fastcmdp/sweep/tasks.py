@@ -8,6 +8,7 @@ is in the store need not be run again, and one that differs in anything has anot
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.io import prism
@@ -82,7 +84,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Omitted:
-    """A target that is left out because its schedule takes more than the cap."""
+    """A target that is left out: its schedule takes more than the cap, or a budget is less than one outer step."""
 
     model: str
     label: str
@@ -169,7 +171,7 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     for i, (model, grid) in enumerate(models.values()):
         try:
             cmdp = build(model)
-        except (ModelError, SettingError) as error:
+        except (ModelError, SettingError, OSError) as error:
             raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
         fingerprint = cmdp.fingerprint()
         for entry in sweep.entries:
@@ -186,7 +188,8 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
             progress(i + 1, len(models))
     if not found:
         raise SettingError(
-            f"cap = {sweep.cap!r}: every target takes more, so nothing would be run; give a larger one"
+            f"cap = {sweep.cap!r}, samples = {list(sweep.samples)!r}: none of the targets leaves one outer step of its "
+            "algorithm, so nothing would be run; give larger ones"
         )
     return Plan(list(found.values()), omitted, root=sweep.seed)
 
@@ -213,7 +216,7 @@ def build(model: Model) -> CMDP:
     try:
         return model.build()
     except OSError as error:
-        raise ModelError(
+        raise type(error)(
             f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
             "sought from the folder of the specification"
         ) from error
@@ -277,8 +280,21 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
         try:
             found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
         except (SettingError, TypeError) as error:
-            raise refused(f"{name}, samples = {budget:g}", error) from error
+            if not _too_small(made, cmdp, budget, constants):
+                raise refused(f"{name}, samples = {budget:g}", error) from error
+            found.append((None, budget, None, False))
     return found
+
+
+def _too_small(of: Variant, cmdp: CMDP, budget: float, constants: dict[str, float]) -> bool:
+    """Whether all that is wrong with a budget is that it is less than one outer step."""
+    most = min(1e8 * budget, 1e15)
+    while budget < most:
+        budget *= 10
+        with contextlib.suppress(SettingError, TypeError):
+            of.for_samples(cmdp, budget, constants)
+            return True
+    return False
 
 
 def configuration(
