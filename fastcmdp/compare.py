@@ -288,7 +288,9 @@ def variants(algorithms: Algorithms | str | None) -> list[Variant]:
     SettingError
         An unknown name or setting, none at all, or one twice.
     """
-    if algorithms is None or (isinstance(algorithms, str) and algorithms == "all"):
+    if algorithms is None or (
+        isinstance(algorithms, str | list | tuple) and algorithms in ("all", ["all"], ("all",))
+    ):
         algorithms = ALGORITHMS
     elif isinstance(algorithms, str):
         algorithms = re.split(r",\s*(?=[A-Za-z]|$)", algorithms)

@@ -122,6 +122,8 @@ def check_output(file: Path | None) -> None:
         raise SettingError(f"{file}: there is no folder {file.absolute().parent}")
     if file is not None and file.is_dir():
         raise SettingError(f"{file}: a folder; give the name of a file in it")
+    if file is not None and not os.access(file.absolute().parent, os.W_OK):
+        raise SettingError(f"{file}: no permission to write in {file.absolute().parent}")
 
 
 def check_plot(file: Path | None) -> None:

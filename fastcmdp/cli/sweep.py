@@ -155,16 +155,20 @@ def _show(status: Status, json: bool) -> None:
         )
     for name in status.running:
         print(f"under way: session {name}")
-    for failure in status.failures[:5]:
+    told: dict[str, int] = {}
+    for failure in status.failures:
         last = failure.traceback.strip().splitlines()[-1]
         target = (
-            f"epsilon {failure.inputs['epsilon']}"
+            f"epsilon {failure.inputs['epsilon']:g}"
             if failure.inputs["epsilon"]
-            else f"samples {failure.inputs['budget']}"
+            else f"samples {failure.inputs['budget']:g}"
         )
-        print(f"failed: {failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}")
-    if len(status.failures) > 5:
-        print(f"and {len(status.failures) - 5:,} more")
+        line = f"{failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}"
+        told[line] = told.get(line, 0) + 1
+    for line, runs in list(told.items())[:5]:
+        print(f"failed: {line}" + f" ({runs:,} runs)" * (runs > 1))
+    if len(told) > 5:
+        print(f"and {sum(list(told.values())[5:]):,} more")
     if status.failures:
         print(f"inputs and tracebacks are in {status.folder}/failures; `fastcmdp sweep run` tries them again")
     sys.stdout.flush()

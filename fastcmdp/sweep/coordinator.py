@@ -22,7 +22,7 @@ import fastcmdp
 from fastcmdp.algorithms.base import is_integer, is_positive, require
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.cost import PER_RUN, Cost, kind_of
-from fastcmdp.sweep.engines import Engine, WorkerDied
+from fastcmdp.sweep.engines import Engine, WorkerDied, check_engine
 from fastcmdp.sweep.engines import engine as choose_engine
 from fastcmdp.sweep.progress import Progress
 from fastcmdp.sweep.specification import Model, Sweep, differences, read
@@ -248,6 +248,7 @@ def run(
     require(is_positive(batch_seconds) and np.ndim(batch_seconds) == 0, "batch_seconds", batch_seconds,
             "a positive number")  # fmt: skip
     require(is_integer(threads, 1), "threads", threads, "an integer of at least 1")
+    check_engine(engine, workers, scheduler)
     tell = progress or (lambda _: None)
     made = prepare(sweep, store, extend, tell)
     session = _Session(store, made, threads, batch_seconds, tell)
