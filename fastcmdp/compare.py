@@ -20,10 +20,11 @@ the seconds: a run that is over at once goes first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,37 +267,82 @@ class Stage(NamedTuple):
     total: int  # runs
 
 
-Algorithms = Iterable[str | type[Algorithm] | Variant]
+class HasConstants(Protocol):
+    """What ``tune`` returns."""
+
+    @property
+    def constants(self) -> Mapping[str, Mapping[str, float]]:
+        """By method."""
+
+
+Algorithms = Iterable[str | type[Algorithm] | Variant] | type[Algorithm] | Variant
 
 
 def variants(algorithms: Algorithms | str | None) -> list[Variant]:
-    """The methods that were asked for; None: all of the registry.
+    """The methods that were asked for; None or "all": all of the registry; in one text a comma separates them.
+
+    A comma that no letter follows belongs to a setting: `pd-anpg?zeta=1,2,crpo` is two methods.
 
     Raises
     ------
     SettingError
         An unknown name or setting, none at all, or one twice.
     """
-    if algorithms is None:
+    if algorithms is None or (
+        isinstance(algorithms, str | list | tuple) and algorithms in ("all", ["all"], ("all",))
+    ):
         algorithms = ALGORITHMS
     elif isinstance(algorithms, str):
+        algorithms = re.split(r",\s*(?=[A-Za-z]|$)", algorithms)
+    elif isinstance(algorithms, type | Variant) or not isinstance(algorithms, Iterable):
         algorithms = [algorithms]
-    made = [
-        given if isinstance(given, Variant) else variant(given if isinstance(given, str) else given.name)
-        for given in algorithms
-    ]
+    made = [_variant(given) for given in algorithms]
     labels = [given.label for given in made]
     if not made or len(set(labels)) < len(labels):
         raise SettingError(f"algorithms = {labels!r}: one or more, each once")
     return made
 
 
+def _variant(given: Any) -> Variant:
+    if isinstance(given, Variant):
+        return given
+    if isinstance(given, str):
+        return variant(given)
+    if isinstance(given, type) and issubclass(given, Algorithm) and hasattr(given, "name"):
+        return variant(given.name)
+    if isinstance(given, Algorithm):
+        raise SettingError(
+            f"algorithms: {given!r} has outer steps of its own, and here they follow from the budget; give its "
+            f"name, and settings that stay fixed as text, such as {given.name + '?c_eta=2'!r}"
+        )
+    raise SettingError(f"algorithms: {given!r}: names are expected, {', '.join(ALGORITHMS)}")
+
+
 def check_budgets(samples: float | Sequence[float]) -> list[float]:
     """Budgets in rising order, each once."""
-    given = np.atleast_1d(np.asarray(samples))
+    try:
+        given = np.atleast_1d(np.asarray(samples))
+    except ValueError:  # rows of several lengths
+        given = np.zeros(0)
     if given.dtype.kind not in "iuf" or given.size == 0 or not (np.isfinite(given) & (given > 0)).all():
         raise SettingError(f"samples = {samples!r}: a positive number, or several, is expected")
-    return sorted({int(x) if float(x).is_integer() else float(x) for x in given.ravel()})
+    return sorted({int(x) if float(x).is_integer() and x < 2**53 else float(x) for x in given.ravel()})
+
+
+def check_problem(cmdp: CMDP, policy: Policy | None, best: Optimum | None) -> Policy:
+    """The policy class, once model, policy and optimum are of the right kinds."""
+    if not isinstance(cmdp, CMDP):
+        raise SettingError(
+            f"cmdp = {cmdp!r}: a CMDP is expected, from CMDP.from_arrays, fastcmdp.load or fastcmdp.envs; simulators "
+            "have no exact optimum to compare with"
+        )
+    if policy is not None and (isinstance(policy, type) or not hasattr(policy, "bind")):
+        raise SettingError(
+            f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
+        )
+    if best is not None and not isinstance(best, Optimum):
+        raise SettingError(f"optimum = {best!r}: what fastcmdp.optimum returned is expected")
+    return policy or TabularSoftmax()
 
 
 def exact_problem(cmdp: CMDP, best: Optimum | None) -> Optimum:
@@ -313,7 +359,7 @@ def compare(
     algorithms: Algorithms | str | None = None,
     samples: float | Sequence[float] = 10_000_000,
     *,
-    constants: Mapping[str, Mapping[str, float]] | str | Path | None = None,
+    constants: Mapping[str, Mapping[str, float]] | HasConstants | str | Path | None = None,
     policy: Policy | None = None,
     replicates: int = 8,
     seed: int = 0,
@@ -331,7 +377,7 @@ def compare(
         A name may carry settings that stay fixed: ``"pd-anpg?method=sgd&average=uniform"``.
     samples : float or sequence
         Expected transitions of one replicate. Each budget has its own schedule.
-    constants : mapping, or path of a file of ``fastcmdp tune``
+    constants : mapping, what ``tune`` returned, or path of a file of ``fastcmdp tune``
         Constants of the schedules; methods that are not in it keep their defaults.
     policy : TabularSoftmax, LogLinear, ...
     replicates : int
@@ -365,10 +411,11 @@ def compare(
     [('pd-anpg', 100000), ('pd-anpg', 200000)]
     """
     chosen, budgets = variants(algorithms), check_budgets(samples)
+    policy = check_problem(cmdp, policy, optimum)
     if isinstance(constants, str | Path):
         constants = read_constants(constants)
-    tuned = check_constants(constants or {})
-    policy = policy or TabularSoftmax()
+    given: Any = getattr(constants, "constants", constants)
+    tuned = check_constants({} if given is None else given)
     best = exact_problem(cmdp, optimum)
     made = Comparison(cmdp, best, Scales.of(cmdp, best))
     bound = policy.bind(cmdp)

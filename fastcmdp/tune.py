@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
-from fastcmdp.compare import Algorithms, Scales, check_budgets, exact_problem, variants
+from fastcmdp.compare import Algorithms, Scales, check_budgets, check_problem, exact_problem, variants
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.policies import Policy
 from fastcmdp.solve import solve as run
 from fastcmdp.tuned import Constants, write_constants
 
@@ -231,9 +231,9 @@ def tune(
     for name, value in (("trials", trials), ("replicates", replicates)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not isinstance(seed, int | np.integer) or seed < 0:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
-    policy = policy or TabularSoftmax()
+    policy = check_problem(cmdp, policy, optimum)
     bound, skipped = policy.bind(cmdp), []
     for each in list(chosen):
         try:

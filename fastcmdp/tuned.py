@@ -64,6 +64,10 @@ def read_meta(path: str | Path) -> dict[str, Any]:
 def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Constants:
     """The same as plain floats, or a SettingError that names the place; ``where`` is what the message begins with."""
     checked: Constants = {}
+    if not isinstance(tables, Mapping):
+        raise SettingError(
+            f"{where} = {tables!r}: a mapping of algorithms to constants is expected, or a file"
+        )
     for name, table in tables.items():
         place = f"{where}: [{name}]"
         try:

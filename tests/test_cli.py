@@ -698,3 +698,31 @@ def test_without_matplotlib_there_is_no_run(cli, tmp_path, monkeypatch):
     answer = cli("solve", *SMALL, "--plot", tmp_path / "run.png")
     assert (answer.code, answer.out) == (2, "")
     assert "pip install 'fastcmdp[plot]'" in answer.err
+
+
+def test_a_closed_terminal_stops_like_ctrl_c_and_nohup_does_not(monkeypatch):
+    ours = signal.getsignal(signal.SIGHUP)
+    try:
+        for before, after in (
+            (signal.SIG_DFL, signal.default_int_handler),
+            (signal.SIG_IGN, signal.SIG_IGN),
+        ):
+            signal.signal(signal.SIGHUP, before)
+            assert main(["--version"]) == 0
+            assert signal.getsignal(signal.SIGHUP) == after
+    finally:
+        signal.signal(signal.SIGHUP, ours)
+
+
+def test_a_reader_that_has_enough_is_no_fault():
+    """`fastcmdp inspect ... | head` ends as programs do whose pipe is closed, and says nothing."""
+    code = (
+        "import sys; from fastcmdp.cli import main; sys.exit(main(['inspect', 'env:river_swim', '--json']))"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

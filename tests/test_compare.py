@@ -247,11 +247,38 @@ def test_no_constraint():
         ({"samples": 0}, "samples = 0"), ({"samples": []}, "samples"), ({"samples": "many"}, "samples = 'many'"),
         ({"samples": float("nan")}, "samples"), ({"algorithms": "pd-anpgg"}, "did you mean"),
         ({"algorithms": ["pd-anpg", "pd-anpg"]}, "each once"), ({"replicates": 0}, "replicates = 0"),
+        ({"algorithms": [3]}, "names are expected"), ({"algorithms": 3}, "names are expected"),
+        ({"algorithms": [fc.PDANPG(method="sgd")]}, "settings that stay fixed as text"),
+        ({"policy": "tabular"}, "give TabularSoftmax"), ({"policy": fc.TabularSoftmax}, "give TabularSoftmax"),
+        ({"optimum": 3}, "what fastcmdp.optimum returned"), ({"constants": 3}, "constants = 3"),
+        ({"samples": 1e30, "algorithms": "pd-nac"}, "at most the transitions of"),
+        ({"samples": [[1], [2, 3]]}, "samples"),
     ],
 )  # fmt: skip
 def test_what_is_refused(changed, words):
     with pytest.raises(fc.SettingError, match=words):
         fc.compare(MODEL, **({"optimum": BEST, "samples": 2e4} | changed))
+
+
+@pytest.mark.parametrize("model", ["model.npz", None, 3])
+def test_what_is_no_model(model):
+    for run in (fc.compare, fc.tune):
+        with pytest.raises(fc.SettingError, match="a CMDP is expected"):
+            run(model, "pd-anpg")
+
+
+def test_names_are_read_alike_everywhere():
+    read = MODULE.variants
+    assert [each.label for each in read("pd-anpg?zeta=1,2,crpo")] == ["pd-anpg?zeta=1,2", "crpo"]
+    assert [each.label for each in read("all")] == [each.label for each in read(["all"])] == list(ALGORITHMS)
+    assert [each.label for each in read(fc.PDANPG)] == ["pd-anpg"]
+
+
+def test_what_tune_returned_are_constants():
+    tuned = fc.tune(MODEL, "pd-nac", samples=1e4, trials=2, replicates=1, optimum=BEST)
+    tuned.trials["pd-nac"][1] = dataclasses.replace(tuned.trials["pd-nac"][1], error=0.0)
+    entry = fc.compare(MODEL, "pd-nac", 1e4, constants=tuned, replicates=1, optimum=BEST).entries[0]
+    assert entry.constants == tuned.constants["pd-nac"] != {}
 
 
 # Plots

@@ -370,6 +370,90 @@ def test_folders_that_will_not_do(tmp_path):
         sweeps.run(small(), tmp_path / "file")
 
 
+def test_nothing_is_made_where_the_engine_will_not_do(tmp_path):
+    for bad in ({"workers": 0}, {"engine": "thread"}, {"engine": 3}, {"scheduler": "tcp://127.0.0.1:1"},
+                {"threads": 1.5}, {"batch_seconds": "x"}):  # fmt: skip
+        with pytest.raises(SettingError):
+            sweeps.run(small(), tmp_path / "out", **bad)
+    with pytest.raises(SettingError, match="a Sweep is expected"):
+        sweeps.run({"models": []}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_sessions_may_begin_one_folder(monkeypatch, whole, tmp_path):
+    """The second finds no manifest, plans, and meets the folder that the first has made meanwhile."""
+    path, real = tmp_path / "out", coordinator.plan
+
+    def slow(*given):
+        made = real(*given)
+        monkeypatch.setattr(coordinator, "plan", real)
+        sweeps.run(small(), path)
+        return made
+
+    monkeypatch.setattr(coordinator, "plan", slow)
+    assert sweeps.run(small(), path).finished
+    assert Store(path).digest() == Store(whole).digest()
+
+
+def test_what_is_no_file_of_ours_does_no_harm(whole, copy):
+    """A folder among the parts, JSON of other shapes, a session on another machine touched years ahead."""
+    Store(copy).check()
+    (copy / "parts" / "folder.parquet").mkdir()
+    shutil.copy(copy / "plan.parquet", copy / "parts" / "plan.parquet")
+    min(path for path in (copy / "parts").glob("*.parquet") if path.is_file()).unlink()
+    tasks = [name.decode() for name in Store(copy).plan().name]
+    for name, body in (
+        ("sessions/number.json", 3), ("sessions/far.json", {"host": "elsewhere"}), ("claims/far.1.json", tasks),
+        ("claims/number.1.json", 3), ("claims/numbers.1.json", [3, None]), ("failures/a.json", 3),
+        ("failures/b.json", [3]), ("failures/c.json", [{"task": 3}]),
+    ):  # fmt: skip
+        (copy / name).write_text(json.dumps(body))
+    ahead = time.time() + 1e8
+    os.utime(copy / "sessions" / "far.json", (ahead, ahead))
+    assert sweeps.run(copy).finished
+    assert sweeps.status(copy).running == []
+    assert Store(copy).digest() == Store(whole).digest()
+
+
+def test_a_store_that_is_not_whole_says_so(copy):
+    (copy / "plan.parquet").unlink()
+    with pytest.raises(fc.ModelError, match=r"plan\.parquet is missing"):
+        sweeps.status(copy)
+    assert sweeps.run(copy).finished
+    (copy / "spec.toml").unlink()
+    with pytest.raises(fc.ModelError, match=r"spec\.toml is missing"):
+        sweeps.run(copy)
+    (copy / "manifest.json").write_text("3")
+    with pytest.raises(fc.ModelError, match=r"manifest\.json: damaged \(no JSON object"):
+        sweeps.status(copy)
+    for call in ("read", "digest", "plan"):
+        with pytest.raises(SettingError, match="no sweep here"):
+            getattr(Store(copy / "nowhere"), call)()
+
+
+def test_the_functions_of_the_package(whole, tmp_path):
+    made = sweeps.report(whole, tmp_path, epsilon=0.5)
+    assert isinstance(made, sweeps.Report)
+    assert {r.epsilon for r in sweeps.analyse(whole, np.array([0.5])).reached} == {0.5}
+    with pytest.raises(SettingError, match="did you mean 'error'"):
+        Store(whole).read(["eror"])
+    pq = pytest.importorskip("pyarrow.parquet")
+    kinds = {field.name: str(field.type) for field in pq.read_schema(whole / "plan.parquet")}
+    assert (kinds["epsilon"], kinds["budget"]) == ("double", "double")  # whether or not there are any
+    lines = (tmp_path / "ends.csv").read_text().splitlines()
+    ends = {tuple(line.split(",")[1:5]): line.split(",") for line in lines[1:]}
+    assert len(ends) == len(Store(whole).plan().configurations)
+    head = [name.strip('"') for name in lines[0].split(",")]
+    for cell in cells(Store(whole)):
+        row = ends[f'"{cell.model}"', repr(cell.gamma), "", f"{cell.budget:.0f}"]
+        found = dict(zip(head, row, strict=True))
+        assert float(found["error"]) == cell.error()[-1]
+        assert float(found["error"]) == pytest.approx(
+            max(float(found["gap"]), float(found["violation"])), rel=1e-12
+        )
+        assert float(found["samples"]) == cell.samples[-1]
+
+
 def test_no_permission_to_write(tmp_path):
     """Root may write anywhere but in /sys."""
     closed = tmp_path / "closed"

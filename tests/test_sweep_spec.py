@@ -80,7 +80,7 @@ def test_toml_and_dataclasses_are_the_same():
         ("seed = 5", "seed = -1", 4, "seed = -1"),
         ("epsilon = [1.0, 0.5]", "epsilon = [1.0, -0.5]", 5, "positive"),
         ("epsilon = [1.0, 0.5]", "epsilon = [1.0, nan]", 5, "positive"),
-        ("epsilon = [1.0, 0.5]", "epsilon = 1.0", 5, "list"),
+        ("epsilon = [1.0, 0.5]", 'epsilon = "1"', 5, "list"),
         ('"garnet"', '"granet"', 8, "did you mean 'garnet'"),
         ("n_states = [5", "n_state = [5", 9, "did you mean 'n_states'"),
         ("n_states = [5, 6]", "n_states = []", 9, "n_states = []"),
@@ -277,3 +277,89 @@ def test_numbers_of_numpy():
 def test_constants_of_schedules_stand_in_names():
     assert Algorithms("pd-anpg", {"c_K": 10.0}).title == "pd-anpg?c_K=10.0"
     assert Algorithms("pd-anpg?c_K=10.0").variant().settings == {"c_K": 10.0}
+
+
+def test_one_of_a_kind_needs_no_list(tmp_path):
+    made = Sweep("env:garnet", "crpo", samples=1e5, gamma=0.8, replicates=np.int64(2), seed=np.int64(3))
+    assert made == Sweep(
+        [Models(model="env:garnet")], ["crpo"], samples=[1e5], gamma=[0.8], replicates=2, seed=3
+    )
+    assert made == loads(
+        'models = ["env:garnet"]\nalgorithms = "crpo"\nsamples = 1e5\ngamma = 0.8\nreplicates = 2\nseed = 3'
+    )
+    assert [each.name for each in Sweep("env:garnet", "all", samples=1e5).entries] == list(ALGORITHMS)
+    assert [each.name for each in Sweep("env:garnet", [fc.CRPO, "pmd-pd"], samples=1e5).entries] == [
+        "crpo",
+        "pmd-pd",
+    ]
+    assert Models(file=tmp_path / "model.npz").file == str(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"models": [fc.envs.river_swim()]}, "save a model of your own"), ({"models": None}, r"models = \[\]"),
+        ({"algorithms": [fc.CRPO()]}, "outer steps follow"), ({"samples": [10**400]}, "positive numbers"),
+        ({"points": 10**9}, "from 1 to 10000"), ({"constants": 3}, "constants = 3"),
+        ({"algorithms": [Algorithms("crpo", constants={"c_foo": 1.0})]}, "unknown constant of crpo"),
+        ({"algorithms": [Algorithms("crpo?c_tol=1", {"c_tol": 2})]}, "c_tol is given twice"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_in_python(changed, words):
+    with pytest.raises(SettingError, match=words):
+        Sweep(**({"models": "env:garnet", "algorithms": "crpo", "samples": 1e5} | changed))
+    with pytest.raises(SettingError, match="a value, or a list"):
+        Models(generator="garnet", settings={"n_states": {5, 6}})
+
+
+def test_constants_of_a_specification_in_python_are_used(tmp_path):
+    found = fc.tune(fc.envs.river_swim(n_states=3), "npg-pd-softmax", samples=1e4, trials=2, replicates=1)
+    found.trials["npg-pd-softmax"][1] = replace(found.trials["npg-pd-softmax"][1], error=0.0)
+    found.save(tmp_path / "tuned.toml")
+    right = found.constants["npg-pd-softmax"]["c_eta"]
+    assert right != 1.0
+    one = Algorithms("npg-pd-softmax", constants="tuned.toml")
+    for given in (
+        {"algorithms": [one]}, {"constants": "tuned.toml"}, {"constants": found}, {"constants": found.constants},
+    ):  # fmt: skip
+        made = Sweep(
+            **({"models": "env:garnet", "algorithms": "npg-pd-softmax", "samples": 1e5} | given),
+            folder=tmp_path,
+        )
+        assert plan(made).configurations[0].settings["c_eta"] == right
+
+
+def test_what_is_found_out_when_it_is_planned_has_its_line():
+    text = SPEC.replace("n_states = [5, 6]", "n_states = [5, -6]")
+    with pytest.raises(
+        SettingError, match=r"^specification, line 9: env:garnet\?n_states=-6.*n_states must be"
+    ):
+        plan(loads(text))
+    with pytest.raises(SettingError, match=r"^specification, line 23: plain on .*c_K = -4"):
+        plan(loads(SPEC.replace("c_K = 4", "c_K = -4")))
+    with pytest.raises(SettingError, match=r"^specification, line 15: env:river_swim.*gamma must"):
+        plan(loads(SPEC.replace('n_states=4"', 'n_states=4"\ngamma = 2.0').replace("[5, 6]", "5")))
+    with pytest.raises(FileNotFoundError, match=r"^specification, line 13: nowhere.npz: .* cannot be read"):
+        plan(loads(SPEC.replace("env:river_swim?n_states=4", "nowhere.npz")))
+
+
+def test_what_is_too_large_is_refused_before_it_is_built():
+    many = Models(generator="garnet", settings={"seed": list(range(2000)), "n_states": list(range(5, 2005))})
+    with pytest.raises(SettingError, match=r"4,000,000 models"):
+        plan(Sweep(many, "crpo", samples=1e5, replicates=1))
+    with pytest.raises(SettingError, match=r"10,000,001 tasks"):
+        plan(Sweep("env:garnet", "crpo", samples=1e5, replicates=10_000_001))
+
+
+def test_budgets_below_one_outer_step_are_left_out():
+    made = plan(Sweep("env:garnet", ["pd-anpg", "pd-nac"], samples=[10, 1e5], replicates=1))
+    assert [(each.label, each.budget) for each in made.omitted] == [("pd-anpg", 10)]
+    assert [(c.label, c.budget) for c in made.configurations] == [
+        ("pd-anpg", 1e5), ("pd-nac", 10), ("pd-nac", 1e5),
+    ]  # fmt: skip
+    with pytest.raises(SettingError, match="nothing would be run"):
+        plan(Sweep("env:garnet", "pd-anpg", samples=10))
+    with pytest.raises(SettingError, match="at most the transitions of"):
+        plan(Sweep("env:garnet", "pd-nac", samples=1e30))
+    with pytest.raises(SettingError, match=r"at most 1.1e\+12 is expected; give a larger epsilon, or a cap"):
+        plan(Sweep("env:garnet", "pmd-pd", epsilon=1e-9))

@@ -183,6 +183,7 @@ def test_methods_that_do_not_fit_are_left_out():
         ({"trials": 0}, "trials = 0"), ({"trials": True}, "trials = True"), ({"replicates": 0}, "replicates = 0"),
         ({"samples": -1}, "samples = -1"), ({"samples": [1e5, 1e6]}, "one budget"),
         ({"samples": 5, "algorithms": "pd-anpg"}, "samples"), ({"seed": -1}, "seed = -1"),
+        ({"seed": True}, "seed = True"),
         ({"algorithms": "pd-anp"}, "did you mean 'pd-anpg'"), ({"algorithms": []}, "one or more"),
         ({"algorithms": ["pd-anpg", "pd-anpg"]}, "each once"),
     ],

@@ -133,7 +133,13 @@ class Algorithm:
         """
         for name, least in (counts or {}).items():
             value = getattr(self, name)
-            require(is_integer(value, least), name, value, f"an integer of at least {least}")
+            accepted = f"an integer of at least {least}"
+            if isinstance(value, int) and value > MOST:
+                accepted, value = (
+                    f"an integer of at least {least} and at most {MOST:.3g}",
+                    float(f"{value:.3g}"),
+                )
+            require(is_integer(value, least), name, value, accepted)
             object.__setattr__(self, name, int(value))
         for name in positive + optional:
             value = getattr(self, name)
@@ -221,6 +227,12 @@ class Algorithm:
             low, high = (middle, high) if made.expected_samples(cmdp) > samples else (low, middle)
         made = at(high)
         outer = round((samples - made.fixed_samples(cmdp)) / made.outer_samples(cmdp))
+        require(
+            outer <= MOST,
+            "samples",
+            samples,
+            f"at most the transitions of {MOST:.3g} outer steps of {cls.name}",
+        )
         return replace(made, outer=max(outer, 1))
 
     @classmethod

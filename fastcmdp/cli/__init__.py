@@ -33,9 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     with suppress(ValueError):  # not in the main thread
-        signal.signal(
-            signal.SIGTERM, signal.default_int_handler
-        )  # a scheduler's stop saves what Ctrl-C saves
+        # A scheduler's stop and a terminal that is closed save what Ctrl-C saves; under nohup the latter does nothing.
+        for stop in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(stop) == signal.SIG_DFL:
+                signal.signal(stop, signal.default_int_handler)
     from fastcmdp.cli.app import run
 
     return run(sys.argv[1:] if argv is None else list(argv))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import re
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,9 +89,8 @@ PLOTS = (".png", ".svg", ".pdf")
 
 
 def methods(given: Sequence[str] | None) -> list[Variant]:
-    """The methods named on the command line; a comma before a letter separates them, others belong to a setting."""
-    texts = [text for part in given or ("all",) for text in re.split(r",\s*(?=[A-Za-z]|$)", part)]
-    return variants(None if texts == ["all"] else texts)
+    """The methods named on the command line, over all uses of the option."""
+    return variants(",".join(given) if given else None)
 
 
 def numbers(option: str, given: Sequence[str]) -> list[float]:
@@ -123,6 +122,8 @@ def check_output(file: Path | None) -> None:
         raise SettingError(f"{file}: there is no folder {file.absolute().parent}")
     if file is not None and file.is_dir():
         raise SettingError(f"{file}: a folder; give the name of a file in it")
+    if file is not None and not os.access(file.absolute().parent, os.W_OK):
+        raise SettingError(f"{file}: no permission to write in {file.absolute().parent}")
 
 
 def check_plot(file: Path | None) -> None:
@@ -149,6 +150,9 @@ def faults() -> Iterator[None]:
         warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
         try:
             yield
+        except BrokenPipeError as error:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from error
         except (ModelError, SettingError, OSError) as error:
             note(f"error: {error}")
             raise typer.Exit(2) from error

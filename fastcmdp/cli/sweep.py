@@ -18,6 +18,7 @@ from fastcmdp.errors import SettingError
 if TYPE_CHECKING:
     from fastcmdp.sweep import Estimate, Progress, Status
 
+LEFT_OUT = "beyond the cap, or a budget less than one outer step"
 APART = 20.0  # seconds between two plain lines
 
 sweep = typer.Typer(
@@ -82,8 +83,6 @@ def run(
                 spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
                 batch_seconds=batch, progress=callback,
             )  # fmt: skip
-        for name in status.set_aside:
-            note(f"a part was damaged and computed again: {name} in {status.folder}/aside")
         _show(status, json)
         if status.stopped:
             note("stopped: the same command goes on from here")
@@ -138,8 +137,12 @@ def _show(status: Status, json: bool) -> None:
         f"{status.folder}: {status.done:,} of {status.tasks:,} tasks done, {status.failed:,} failed, "
         f"{status.left:,} left"
     )
+    for name in status.set_aside:
+        print(
+            f"a part was damaged, and its tasks are computed again by `sweep run`: {name} in {status.folder}/aside"
+        )
     if status.omitted:
-        print(f"{status.omitted:,} targets beyond the cap are left out")
+        print(f"{status.omitted:,} targets are left out: {LEFT_OUT}")
     if len(status.by_algorithm) > 1:
         width = max(map(len, status.by_algorithm))
         for label, row in status.by_algorithm.items():
@@ -152,16 +155,20 @@ def _show(status: Status, json: bool) -> None:
         )
     for name in status.running:
         print(f"under way: session {name}")
-    for failure in status.failures[:5]:
+    told: dict[str, int] = {}
+    for failure in status.failures:
         last = failure.traceback.strip().splitlines()[-1]
         target = (
-            f"epsilon {failure.inputs['epsilon']}"
+            f"epsilon {failure.inputs['epsilon']:g}"
             if failure.inputs["epsilon"]
-            else f"samples {failure.inputs['budget']}"
+            else f"samples {failure.inputs['budget']:g}"
         )
-        print(f"failed: {failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}")
-    if len(status.failures) > 5:
-        print(f"and {len(status.failures) - 5:,} more")
+        line = f"{failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}"
+        told[line] = told.get(line, 0) + 1
+    for line, runs in list(told.items())[:5]:
+        print(f"failed: {line}" + f" ({runs:,} runs)" * (runs > 1))
+    if len(told) > 5:
+        print(f"and {sum(list(told.values())[5:]):,} more")
     if status.failures:
         print(f"inputs and tracebacks are in {status.folder}/failures; `fastcmdp sweep run` tries them again")
     sys.stdout.flush()
@@ -175,7 +182,7 @@ def _estimate(told: Estimate) -> str:
     ]
     if told.capped or told.omitted:
         lines.append(
-            f"cap: {told.capped:,} tasks have a schedule cut to it, {told.omitted:,} targets are left out"
+            f"cap: {told.capped:,} tasks have a schedule cut to it; {told.omitted:,} targets are left out: {LEFT_OUT}"
         )
     width = max(map(len, told.by_algorithm))
     for label, row in told.by_algorithm.items():
@@ -236,6 +243,8 @@ def _bar() -> Iterator[Callable[[Progress], object]]:
 
 
 def _line(state: Progress) -> str:
+    if not state.transitions and not state.done:
+        return f"0 of {state.tasks:,}; the first run of an algorithm compiles its kernels, once a machine"
     left = "" if state.left is None else f", {_duration(state.left)} left"
     failed = f", {state.failed:,} failed" if state.failed else ""
     return f"{state.done:,} of {state.tasks:,}, {state.rate / 1e6:.1f} M transitions/s{left}{failed}"

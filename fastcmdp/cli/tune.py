@@ -92,10 +92,6 @@ def tune(
             note(f"left out: {skipped}")
         if not found.finished:
             note("interrupted: this is what there is")
-        if out is not None:
-            found.save(out)
-            if not quiet:
-                note(f"constants in {out}")
         if json:
             entries = [
                 {
@@ -114,6 +110,10 @@ def tune(
             )
         else:
             print(found.table(), flush=True)
+        if out is not None:
+            found.save(out)
+            if not quiet:
+                note(f"constants in {out}")
         if not found.finished:
             raise typer.Exit(130)
 

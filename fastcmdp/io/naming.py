@@ -147,7 +147,9 @@ def start_distribution(description: Description, start: str | int | ArrayLike | 
         if name == "uniform":
             return np.full(n_states, 1.0 / n_states)
         if not re.fullmatch(r"\d{1,10}", name):
-            raise ModelError(_unknown("start", name, [*description.labels, "uniform", "or a state's number"]))
+            raise ModelError(
+                _unknown("start", name, [*description.labels, "uniform"]) + ", or a state's number"
+            )
         start = int(name)
     if isinstance(start, int | np.integer):
         if not 0 <= start < n_states:

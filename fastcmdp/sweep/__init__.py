@@ -12,9 +12,11 @@ except ImportError as error:
 
     raise SettingError(f"sweeps need pyarrow ({error}): pip install 'fastcmdp[sweep]'") from error
 
+from fastcmdp.sweep.analysis import Analysis, analyse
 from fastcmdp.sweep.coordinator import Estimate, Status, estimate, run, status
 from fastcmdp.sweep.engines import ENGINES, engine
 from fastcmdp.sweep.progress import Progress
+from fastcmdp.sweep.report import Report, report
 from fastcmdp.sweep.specification import Algorithms, Models, Sweep, loads, read
 from fastcmdp.sweep.store import Failure, Store, StoreError
 from fastcmdp.sweep.tasks import Plan, plan
@@ -23,21 +25,25 @@ from fastcmdp.sweep.worker import Refused
 __all__ = [
     "ENGINES",
     "Algorithms",
+    "Analysis",
     "Estimate",
     "Failure",
     "Models",
     "Plan",
     "Progress",
     "Refused",
+    "Report",
     "Status",
     "Store",
     "StoreError",
     "Sweep",
+    "analyse",
     "engine",
     "estimate",
     "loads",
     "plan",
     "read",
+    "report",
     "run",
     "status",
 ]

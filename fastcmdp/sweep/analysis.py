@@ -32,6 +32,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,27 +288,32 @@ class Analysis:
     draws: int
 
 
-def analyse(store: Store, epsilon: Sequence[float] | None = None, seed: int = 0) -> Analysis:
+def analyse(
+    store: Store | str | Path, epsilon: float | Sequence[float] | None = None, seed: int = 0
+) -> Analysis:
     """Everything from the rows of a store.
 
     Parameters
     ----------
-    store : Store
-    epsilon : sequence of float, optional
+    store : Store, or path of the folder of a sweep
+    epsilon : float or sequence of float, optional
         Targets for runs at budgets, kernel units; default: five between the errors of the least and the largest
         budgets. Schedules for an epsilon are asked for their own only.
     seed : int
         Of the bootstrap.
     """
+    store = store if isinstance(store, Store) else Store(store)
+    store.check()
     found = cells(store)
     made = store.plan()
     usable = [cell for cell in found if len(cell.gap)]
     with_target = sorted({c.epsilon for c in usable if c.epsilon is not None}, reverse=True)
     budgets = [cell for cell in usable if cell.budget is not None]
     if epsilon is not None:
-        if not all(isinstance(e, int | float) and 0 < e < math.inf for e in epsilon):
-            raise SettingError(f"epsilon = {list(epsilon)!r}: positive numbers are expected")
-        targets = sorted({float(e) for e in epsilon}, reverse=True)
+        given = np.atleast_1d(np.asarray(epsilon))
+        if given.dtype.kind not in "iuf" or given.ndim > 1 or not (np.isfinite(given) & (given > 0)).all():
+            raise SettingError(f"epsilon = {epsilon!r}: positive numbers are expected")
+        targets = sorted(set(given.astype(np.float64).tolist()), reverse=True)
     else:
         targets = _between(budgets)
     draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 200)))

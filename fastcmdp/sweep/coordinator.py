@@ -19,9 +19,10 @@ import scipy
 from numpy.typing import NDArray
 
 import fastcmdp
+from fastcmdp.algorithms.base import is_integer, is_positive, require
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.cost import PER_RUN, Cost, kind_of
-from fastcmdp.sweep.engines import Engine, WorkerDied
+from fastcmdp.sweep.engines import Engine, WorkerDied, check_engine
 from fastcmdp.sweep.engines import engine as choose_engine
 from fastcmdp.sweep.progress import Progress
 from fastcmdp.sweep.specification import Model, Sweep, differences, read
@@ -47,7 +48,7 @@ class Status:
     tasks, done, failed : int
         ``failed``: raised an error when last tried.
     omitted : int
-        Targets left out because of the cap.
+        Targets left out: beyond the cap, or budgets of less than one outer step.
     new : int
         Results of this session.
     transitions, seconds : float
@@ -134,6 +135,7 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     >>> told.tasks, round(told.transitions / 1e6)
     (8, 44)
     """
+    require(workers is None or is_integer(workers, 1), "workers", workers, "an integer of at least 1")
     made = plan(sweep)
     cost = Cost(made.configurations)
     if probe:
@@ -238,11 +240,15 @@ def run(
     >>> first.new, first.finished, again.new
     (2, True, 0)
     """
+    if not isinstance(sweep, Sweep | str | Path):
+        raise SettingError(
+            f"sweep = {sweep!r}: a Sweep is expected, or the path of a TOML file or of a sweep's folder"
+        )
     store = Store(_folder_of(sweep, folder))
-    if not batch_seconds > 0:
-        raise SettingError(f"batch_seconds = {batch_seconds!r}: a positive number is expected")
-    if threads < 1:
-        raise SettingError(f"threads = {threads!r}: an integer of at least 1 is expected")
+    require(is_positive(batch_seconds) and np.ndim(batch_seconds) == 0, "batch_seconds", batch_seconds,
+            "a positive number")  # fmt: skip
+    require(is_integer(threads, 1), "threads", threads, "an integer of at least 1")
+    check_engine(engine, workers, scheduler)
     tell = progress or (lambda _: None)
     made = prepare(sweep, store, extend, tell)
     session = _Session(store, made, threads, batch_seconds, tell)
@@ -272,8 +278,8 @@ def prepare(
         wanted = read(sweep)
     if not store.exists:
         made = plan(wanted, _planning(tell))
-        store.create(wanted, made, _manifest(wanted, made))
-        return made
+        if store.create(wanted, made, _manifest(wanted, made)):
+            return made
     store.check()
     manifest = store.manifest()
     _check_files(manifest)

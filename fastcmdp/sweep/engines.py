@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
+from fastcmdp.algorithms.base import is_integer
 from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.worker import Batch, Outcome, Refused, execute, identity
@@ -282,10 +283,7 @@ def engine(
     Refused
         A worker has another version of fastcmdp.
     """
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise SettingError(f"workers = {workers!r}: an integer of at least 1 is expected")
-    if scheduler is not None and chosen != "dask":
-        raise SettingError(f"scheduler = {scheduler!r} goes with the engine 'dask', not with {chosen!r}")
+    check_engine(chosen, workers, scheduler)
     at_hand = len(os.sched_getaffinity(0))
     if chosen == "threads":
         return Threads(workers or at_hand)
@@ -295,9 +293,21 @@ def engine(
         return _dask(workers or at_hand, scheduler)
     if hasattr(chosen, "scheduler_info"):
         return Dask(chosen)
-    if isinstance(chosen, Executor) or (not isinstance(chosen, str) and hasattr(chosen, "submit")):
-        return Borrowed(chosen, workers or getattr(chosen, "_max_workers", None) or at_hand)
-    raise SettingError(unknown("engine", chosen, ENGINES))
+    executor: Any = chosen
+    return Borrowed(executor, workers or getattr(chosen, "_max_workers", None) or at_hand)
+
+
+def check_engine(chosen: Any, workers: int | None, scheduler: str | None) -> None:
+    """Refuse what cannot be an engine, before anything is started."""
+    if isinstance(chosen, str):
+        if chosen not in ENGINES:
+            raise SettingError(unknown("engine", chosen, ENGINES))
+    elif not hasattr(chosen, "submit"):
+        raise SettingError(unknown("engine", chosen, ENGINES))
+    if workers is not None and not is_integer(workers, 1):
+        raise SettingError(f"workers = {workers!r}: an integer of at least 1 is expected")
+    if scheduler is not None and chosen != "dask":
+        raise SettingError(f"scheduler = {scheduler!r} goes with the engine 'dask', not with {chosen!r}")
 
 
 def _dask(workers: int, scheduler: str | None) -> Dask:

@@ -34,7 +34,7 @@ class Report:
     status : Status
     analysis : Analysis
     files : dict
-        Paths by what they are: html, exponents_csv, samples_csv, curves_csv, and png and svg of both plots.
+        Paths by what they are: html, exponents_csv, samples_csv, curves_csv, ends_csv, and png and svg of both plots.
     """
 
     status: Status
@@ -69,7 +69,7 @@ class Report:
 
 
 def report(
-    folder: str | Path, out: str | Path | None = None, *, epsilon: Sequence[float] | None = None
+    folder: str | Path, out: str | Path | None = None, *, epsilon: float | Sequence[float] | None = None
 ) -> Report:
     """Analyse a sweep and write its report.
 
@@ -79,7 +79,7 @@ def report(
         Of the sweep, finished or not.
     out : path, optional
         Default: ``folder/report``.
-    epsilon : sequence of float, optional
+    epsilon : float or sequence of float, optional
         See `fastcmdp.sweep.analysis.analyse`.
 
     Raises
@@ -111,6 +111,7 @@ def report(
         "exponents": _records(Exponent, found.exponents),
         "samples": _records(Reached, found.reached),
         "curves": _curves(found),
+        "ends": _ends(found),
     }
     for name, table in tables.items():
         write_durably(target / f"{name}.csv", _csv(table))
@@ -147,6 +148,23 @@ def _curves(found: Analysis) -> pa.Table:
     columns["error"] = np.concatenate([cell.error() for cell in shown])
     columns["low"] = np.concatenate([low for low, _ in bands])
     columns["high"] = np.concatenate([high for _, high in bands])
+    return pa.table(columns)
+
+
+def _ends(found: Analysis) -> pa.Table:
+    """A row for each cell: what its runs end with, means over replicates, kernel units."""
+    shown = [cell for cell in found.cells if len(cell.gap)]
+    names = ("algorithm", "model", "gamma", "epsilon", "budget", "capped", "diverged")
+    columns: dict[str, Any] = {name: pa.array([getattr(cell, name) for cell in shown]) for name in names}
+    bands = [cell.band or (cell.error(), cell.error()) for cell in shown]
+    columns["replicates"] = [len(cell.gap) for cell in shown]
+    columns["samples"] = [float(cell.samples[-1]) for cell in shown]
+    columns["gap"] = [float(cell.gap[:, -1].mean()) for cell in shown]
+    excess = [-cell.slack[:, -1].mean(axis=0) for cell in shown]
+    columns["violation"] = [float(max(each.max(initial=0.0), 0.0)) for each in excess]
+    columns["error"] = [float(cell.error()[-1]) for cell in shown]
+    columns["low"] = [float(low[-1]) for low, _ in bands]
+    columns["high"] = [float(high[-1]) for _, high in bands]
     return pa.table(columns)
 
 

@@ -28,9 +28,10 @@ import itertools
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 from urllib.parse import quote
@@ -38,7 +39,7 @@ from urllib.parse import quote
 import numpy as np
 
 from fastcmdp.algorithms import ALGORITHMS
-from fastcmdp.algorithms.base import require
+from fastcmdp.algorithms.base import Algorithm, require
 from fastcmdp.algorithms.variants import Variant, variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
@@ -116,9 +117,13 @@ class Models:
     file: str | None = None
     model: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    places: Places = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", plain(dict(self.settings)))
+        for kind in ("file", "model"):
+            if isinstance(value := getattr(self, kind), Path):
+                object.__setattr__(self, kind, str(value))
         _check_models(self.to_dict(), lambda *_: "models: ")
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,13 +131,30 @@ class Models:
         kind = {name: getattr(self, name) for name in _KINDS if getattr(self, name) is not None}
         return kind | dict(self.settings)
 
+    def count(self, gammas: Sequence[float] = ()) -> int:
+        """How many models the grid has, at most: `expand` makes each once."""
+        lengths = {
+            key: len(_as_list(value))
+            for key, value in self.settings.items()
+            if not self._path or key == "gamma"
+        }
+        return math.prod(lengths.values()) * (len(gammas) if gammas and not self._has_gamma else 1)
+
+    @property
+    def _path(self) -> str | None:
+        return self.file or (self.model if self.model is not None and _is_file(self.model) else None)
+
+    @property
+    def _has_gamma(self) -> bool:
+        spec = self.model
+        return "gamma" in self.settings or (spec is not None and re.search(r"[?&]gamma=", spec) is not None)
+
     def expand(self, folder: Path = Path(), gammas: Sequence[float] = ()) -> list[Model]:
         """All models of the grid; files are sought from ``folder``; ``gammas`` are for those that give none."""
         settings = dict(self.settings)
         spec = self.model
-        path = self.file or (spec if spec is not None and _is_file(spec) else None)
-        given = "gamma" in settings or (spec is not None and re.search(r"[?&]gamma=", spec) is not None)
-        if gammas and not given:
+        path = self._path
+        if gammas and not self._has_gamma:
             settings["gamma"] = list(gammas)
         if path is not None:
             found = []
@@ -168,7 +190,7 @@ class Algorithms:
     label : str, optional
         Its name in the store; default: the name with all settings.
     constants : str or mapping, optional
-        A file that `fastcmdp tune` wrote, or constants of the schedule; settings win over them.
+        A file that `fastcmdp tune` wrote, or constants of the schedule; settings win over them. A Sweep reads the file.
     epsilon, samples : sequences of float, optional
         Instead of those of the sweep.
 
@@ -184,6 +206,7 @@ class Algorithms:
     constants: str | Mapping[str, float] | None = None
     epsilon: Sequence[float] | None = None
     samples: Sequence[float] | None = None
+    places: Places = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", plain(dict(self.settings)))
@@ -196,6 +219,9 @@ class Algorithms:
     def variant(self) -> Variant:
         """The algorithm with its settings."""
         named = variant(self.name)
+        for key in self.settings:
+            if key in named.settings:
+                raise SettingError(f"{key} is given twice: in the name {self.name!r}, and beside it")
         settings = {key: tuple(v) if isinstance(v, list) else v for key, v in self.settings.items()}
         query = "&".join(f"{key}={_text(value)}" for key, value in settings.items())
         names = named.algorithm.setting_names()
@@ -219,9 +245,9 @@ class Sweep:
 
     Parameters
     ----------
-    models : sequence of Models
-    algorithms : sequence of Algorithms, or of names
-    epsilon, samples : sequences of float
+    models : sequence of Models, or of names as on the command line
+    algorithms : sequence of Algorithms, of names or of classes of settings; or "all"
+    epsilon, samples : sequences of float, or one
         Targets: a gap and violation, in kernel units (rewards in [0, 1], constraints in [-1, 1]), whose schedule
         is run; or budgets of expected transitions. At least one of them somewhere.
     replicates : int
@@ -233,11 +259,14 @@ class Sweep:
     cap : float, optional
         Most expected transitions of a run. Of the targets of an algorithm on a model that would take more, the
         first is run with a schedule for so many and marked as capped, the others are left out.
-    gamma : sequence of float
+    gamma : sequence of float, or one
         Discount factors for models that give none.
     title : str
     folder : Path
         Where files are sought.
+    constants : str or mapping, optional
+        For all algorithms that have none of their own: a file that `fastcmdp tune` wrote, what `fastcmdp.tune` returned
+        or its ``constants``.
 
     Raises
     ------
@@ -252,8 +281,8 @@ class Sweep:
     True
     """
 
-    models: Sequence[Models]
-    algorithms: Sequence[Algorithms | str]
+    models: Sequence[Models | str]
+    algorithms: Sequence[Algorithms | str | type[Algorithm]] | str
     epsilon: Sequence[float] = ()
     samples: Sequence[float] = ()
     replicates: int = 8
@@ -263,24 +292,39 @@ class Sweep:
     gamma: Sequence[float] = ()
     title: str = ""
     folder: Path = field(default=Path(), compare=False)
+    constants: InitVar[Any] = None
 
-    def __post_init__(self) -> None:
-        made = [Algorithms(item) if isinstance(item, str) else item for item in self.algorithms]
-        object.__setattr__(self, "models", tuple(self.models))
+    def __post_init__(self, constants: Any) -> None:
         object.__setattr__(self, "folder", Path(self.folder).absolute())
-        object.__setattr__(self, "algorithms", tuple(made))
+        object.__setattr__(self, "models", tuple(map(_models_of, _several(self.models, Models))))
+        given = map(_algorithms_of, _named(_several(self.algorithms, Algorithms)))
+        object.__setattr__(self, "algorithms", tuple(given))
         for name in ("epsilon", "samples", "gamma"):
             object.__setattr__(self, name, tuple(_floats(getattr(self, name))))
-        _check(self.to_dict(), lambda *keys: f"{_path(keys)}: " if keys else "")
+        for name in ("seed", "replicates", "points", "cap"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        _check(self.to_dict(), lambda *keys: f"{_path(keys[:-1])}: " if len(keys) > 1 else "")
+        read = []
+        for i, each in enumerate(self.entries):
+            place = "constants" if each.constants is None else f"algorithms[{i}].constants"
+            chosen = constants if each.constants is None else each.constants
+            values = _constants(chosen, each.variant(), self.folder, f"{place}: ")
+            read.append(Algorithms(**{**each.__dict__, "constants": values or None}))
+        object.__setattr__(self, "algorithms", tuple(read))
 
     @property
     def entries(self) -> tuple[Algorithms, ...]:
         """The algorithms, none of them as a mere name."""
         return tuple(item for item in self.algorithms if isinstance(item, Algorithms))
 
+    @property
+    def grids(self) -> tuple[Models, ...]:
+        """The models, none of them as a mere name."""
+        return tuple(item for item in self.models if isinstance(item, Models))
+
     def expand(self) -> list[Model]:
         """All models, in the order of the specification, each once."""
-        found = [made for grid in self.models for made in grid.expand(self.folder, self.gamma)]
+        found = [made for grid in self.grids for made in grid.expand(self.folder, self.gamma)]
         return list({made.label: made for made in found}.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,7 +342,7 @@ class Sweep:
         }
         numbers = {"seed": self.seed, "replicates": self.replicates, "points": self.points}
         return plain | numbers | {
-            "models": [grid.to_dict() for grid in self.models],
+            "models": [grid.to_dict() for grid in self.grids],
             "algorithms": [made.to_dict() for made in self.entries],
         }  # fmt: skip
 
@@ -354,8 +398,12 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
         at = next((lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in lines), None)
         return f"{name}: " if at is None else f"{name}, line {at}: "
 
-    if isinstance(found.get("algorithms"), str):
-        found["algorithms"] = list(ALGORITHMS) if found["algorithms"] == "all" else [found["algorithms"]]
+    for table in (found, *(t for t in _as_list(found.get("algorithms")) if isinstance(t, dict))):
+        for key in ("epsilon", "samples", "gamma"):
+            if table is found or key != "gamma":
+                table |= {key: [table[key]]} if _is_number(table.get(key)) else {}
+    if isinstance(found.get("algorithms"), str | list):
+        found["algorithms"] = _named(_as_list(found["algorithms"]))
     if isinstance(found.get("models"), list):
         found["models"] = [{"model": m} if isinstance(m, str) else m for m in found["models"]]
     if isinstance(found.get("algorithms"), list):
@@ -364,8 +412,8 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
     shared = found.pop("constants", None)
     models = [
         Models(**{k: v for k, v in table.items() if k in _KINDS},
-               settings={k: v for k, v in table.items() if k not in _KINDS})
-        for table in found.pop("models")
+               settings={k: v for k, v in table.items() if k not in _KINDS}, places=_places(where, "models", i, table))
+        for i, table in enumerate(found.pop("models"))
     ]  # fmt: skip
     algorithms = []
     for i, table in enumerate(found.pop("algorithms")):
@@ -374,10 +422,61 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
         chosen = Algorithms(
             **{k: v for k, v in table.items() if k in _OWN and k != "constants"},
             settings={k: v for k, v in table.items() if k not in _OWN},
+            places=_places(where, "algorithms", i, table),
         )
         values = _constants(constants, chosen.variant(), folder, where(*at))
         algorithms.append(Algorithms(**{**chosen.__dict__, "constants": values or None}))
     return Sweep(models=models, algorithms=algorithms, folder=folder, **found)
+
+
+def _several(given: Any, one: type) -> list[Any]:
+    """What was given as a sequence; a single one, or a name, is a sequence of one."""
+    if given is None or isinstance(given, str | one) or not hasattr(given, "__iter__"):
+        return [] if given is None else [given]
+    return list(given)
+
+
+def _named(given: Sequence[Any]) -> list[Any]:
+    """The algorithms, with "all" spelt out."""
+    return [name for item in given for name in (ALGORITHMS if item == "all" else [item])]
+
+
+def _models_of(item: Any) -> Models:
+    if isinstance(item, Models):
+        return item
+    if isinstance(item, str):
+        return Models(model=item)
+    raise SettingError(
+        f"models: {item!r}: Models(...) is expected, or a name as on the command line; save a model of your own with "
+        "fastcmdp.save and give Models(file=...), for workers build it themselves"
+    )
+
+
+def _algorithms_of(item: Any) -> Algorithms:
+    if isinstance(item, Algorithms):
+        return item
+    if isinstance(item, str):
+        return Algorithms(item)
+    if isinstance(item, type) and issubclass(item, Algorithm) and hasattr(item, "name"):
+        return Algorithms(item.name)
+    raise SettingError(
+        f"algorithms: {item!r}: a name is expected, or Algorithms(name, settings={{...}}): outer steps follow from the "
+        "targets"
+    )
+
+
+Places = Mapping[str, str]
+"""Where the keys of a table stand, for messages, and under "" the table itself; empty for what is made in Python."""
+
+
+def _places(where: Where, name: str, i: int, table: Mapping[str, Any]) -> Places:
+    return {"": where(name, i)} | {key: where(name, i, key) for key in table}
+
+
+def place_of(places: Places, message: str) -> str:
+    """The place of the first key that a message names, or of the table."""
+    named = (key for key in places if key and re.search(rf"(?<![\w&?]){re.escape(key)}\b(?!=)", message))
+    return places.get(next(named, ""), "")
 
 
 def differences(old: Sweep, new: Sweep) -> list[str]:
@@ -400,11 +499,10 @@ def _check(found: Mapping[str, Any], where: Where) -> None:
     for key in found:
         if key not in valid:
             raise SettingError(where(key) + unknown("key", key, valid))
-    for name, least in (("replicates", 1), ("points", 1), ("seed", 0)):
+    for name, least, most in (("replicates", 1, 2**31 - 1), ("points", 1, 10_000), ("seed", 0, 2**40 - 1)):
         value = found.get(name, least)
-        _require(
-            _is_int(value) and least <= value < 2**40, where(name), name, value, f"an integer >= {least}"
-        )
+        accepted = f"an integer from {least} to {most}"
+        _require(_is_int(value) and least <= value <= most, where(name), name, value, accepted)
     cap = found.get("cap")
     _require(cap is None or _is_positive(cap), where("cap"), "cap", cap, "a positive number")
     title = found.get("title", "")
@@ -459,9 +557,8 @@ def _check_models(table: Mapping[str, Any], where: Where) -> None:
         if valid is not None and key not in valid:
             raise SettingError(where(key) + unknown(f"setting of {name}", key, valid))
         value = table[key]
-        _require(
-            value != [] and not isinstance(value, dict), where(key), key, value, "a value, or a list of them"
-        )
+        plainly = value is None or isinstance(value, str | int | float | list)
+        _require(plainly and value != [], where(key), key, value, "a value, or a list of them")
 
 
 def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
@@ -479,9 +576,8 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     _require(isinstance(label, str) and label, where("label"), "label", label, "text")
     _check_lists(table, where)
     constants = table.get("constants", {})
-    _require(
-        isinstance(constants, str | dict), where("constants"), "constants", constants, "a file, or a table"
-    )
+    accepted = "a file of `fastcmdp tune`, or a table of constants"
+    _require(_is_constants(constants), where("constants"), "constants", constants, accepted)
     settings = {key: value for key, value in table.items() if key not in _OWN}
     for key, value in settings.items():
         _require(not isinstance(value, dict), where(key), key, value, "a value")
@@ -511,7 +607,7 @@ def plain(value: Any) -> Any:
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(part) for part in value]
     return value
 
@@ -528,11 +624,17 @@ def _constants(given: Any, of: Variant, folder: Path, where: str) -> dict[str, f
         return {}
     from fastcmdp.tuned import check_constants, constants_for, read_constants
 
-    if isinstance(given, str):
+    _require(
+        _is_constants(given), where, "constants", given, "a file of `fastcmdp tune`, or a table of constants"
+    )
+    given = getattr(given, "constants", given)  # what `fastcmdp.tune` returned
+    if isinstance(given, str | Path):
         try:
             found = constants_for(of, read_constants(folder / given))
         except (OSError, ModelError, SettingError) as error:
             raise SettingError(f"{where}{error}") from error
+    elif any(isinstance(value, Mapping) for value in given.values()):
+        found = constants_for(of, check_constants(given, where.rstrip(": ")))
     else:
         found = check_constants({of.algorithm.name: given}, where.rstrip(": "))[of.algorithm.name]
     return {key: value for key, value in (found or {}).items() if key not in of.settings}
@@ -542,12 +644,23 @@ def _require(holds: object, where: str, name: str, value: object, accepted: str)
     require(holds, where + name, value, accepted)
 
 
+def _is_constants(value: object) -> bool:
+    return isinstance(value, str | Path | Mapping) or isinstance(getattr(value, "constants", None), Mapping)
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and 0 < float(value) < math.inf
+
+
+def _is_number(value: Any) -> bool:
+    """Whether value is a number that a float can be."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def _is_file(spec: str) -> bool:
@@ -560,7 +673,8 @@ def _as_list(value: Any) -> list[Any]:
 
 def _floats(values: Any) -> list[Any]:
     """Numbers as floats, anything else as it is, to be refused later."""
-    return [float(v) if _is_positive(v) else v for v in (() if values is None else plain(values))]
+    given = () if values is None else _as_list(plain(values))
+    return [float(v) if _is_positive(v) else v for v in given]
 
 
 def _text(value: Any) -> str:

@@ -40,6 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.io.files import replacing
 from fastcmdp.sweep.specification import Model, Sweep, loads, plain
@@ -61,6 +62,15 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of the parts; docs/sweeps.md says what they hold."""
+
+PLAN = pa.schema(
+    [
+        ("key", pa.string()), ("model", pa.string()), ("fingerprint", pa.string()), ("gamma", _F),
+        ("algorithm", pa.string()), ("version", _I), ("label", pa.string()), ("settings", pa.string()),
+        ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("points", _I), ("samples", _F), ("replicates", _I),
+        ("states", _I), ("choices", _I),
+    ]
+)  # fmt: skip
 
 WORDS = ["task", "configuration", "algorithm", "model", "source"]  # few values, so kept as dictionaries
 
@@ -88,8 +98,8 @@ def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "Free some space"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "Get permission to write there, or choose another folder"
-    return "See to that"
+        return "Get permission to read and write there, or choose another folder"
+    return "Check the path and the disk"
 
 
 def _sync_folder(path: Path) -> None:
@@ -151,10 +161,14 @@ class Store:
         """Whether a sweep has been begun there."""
         return (self.path / "manifest.json").exists()
 
-    def create(self, sweep: Sweep, plan: Plan, manifest: Mapping[str, Any]) -> None:
-        """Make the folder of a new sweep; the manifest comes last, so that a folder with one is complete."""
+    def create(self, sweep: Sweep, plan: Plan, manifest: Mapping[str, Any]) -> bool:
+        """Make the folder of a new sweep; the manifest comes last, so that a folder with one is complete.
+
+        False if another session has made it since `exists` was asked: nothing is written then.
+        """
         try:
-            if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
+            strange = self.path.exists() and (not self.path.is_dir() or any(self._strangers()))
+            if strange and not self.exists:
                 raise SettingError(
                     f"{self.path}: not the folder of a sweep, and not empty; choose another folder"
                 )
@@ -164,8 +178,12 @@ class Store:
             raise StoreError(
                 f"{self.path}: no folder can be made or written there ({error.strerror or error}). {_remedy(error)}"
             ) from error
-        self.write_plan(sweep, plan)
-        write_durably(self.path / "manifest.json", _json(dict(manifest) | {"format": FORMAT}))
+        with self.lock():
+            if self.exists:
+                return False
+            self.write_plan(sweep, plan)
+            write_durably(self.path / "manifest.json", _json(dict(manifest) | {"format": FORMAT}))
+        return True
 
     def _strangers(self) -> Iterator[Path]:
         """Files that no interrupted `create` has left."""
@@ -206,6 +224,9 @@ class Store:
     def spec(self) -> Sweep:
         """The specification."""
         path = self.path / "spec.toml"
+        if not path.exists():
+            self.check()
+            raise ModelError(f"{path} is missing: restore it, or begin another sweep in another folder")
         return loads(path.read_text(encoding="utf-8"), Path(self.manifest().get("folder", ".")), str(path))
 
     # the plan
@@ -217,21 +238,26 @@ class Store:
         if spec.exists() and spec.read_text(encoding="utf-8") != text:
             taken = len(list(self.path.glob("spec-*.toml")))
             write_durably(self.path / f"spec-{taken + 1}.toml", spec.read_bytes())
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, list[Any]] = {name: [] for name in PLAN.names}
         for made in plan.configurations:
             row = {name: getattr(made, name) for name in Configuration.__dataclass_fields__}
             row["model"] = json.dumps(asdict(made.model))
             row["settings"] = json.dumps(made.settings)
             row["states"], row["choices"] = row.pop("size")
             for name, value in row.items():
-                columns.setdefault(name, []).append(value)
+                columns[name].append(value)
         head = {"root": plan.root, "omitted": [asdict(o) for o in plan.omitted], "spec": sweep.to_toml()}
-        table = pa.table(columns).replace_schema_metadata({"fastcmdp": json.dumps(head)})
+        table = pa.table(columns, schema=PLAN).replace_schema_metadata({"fastcmdp": json.dumps(head)})
         write_durably(self.path / "plan.parquet", _parquet(table))
         write_durably(spec, text.encode())
 
     def plan(self) -> Plan:
         """The plan as it was kept."""
+        if not (self.path / "plan.parquet").exists():
+            self.check()
+            raise ModelError(
+                f"{self.path / 'plan.parquet'} is missing; the same `sweep run` again makes it anew"
+            )
         stamp = (self.path / "plan.parquet").stat().st_mtime_ns
         if self._plan is None or self._plan[0] != stamp:
             self._plan = (stamp, self._read_plan())
@@ -263,7 +289,7 @@ class Store:
         """Names of all tasks in parts that are new since the last scan; damaged parts are set aside."""
         fresh: set[bytes] = set()
         with os.scandir(self.path / "parts") as entries:
-            names = sorted(entry.name for entry in entries if entry.name.endswith(".parquet"))
+            names = sorted(e.name for e in entries if e.name.endswith(".parquet") and not e.is_dir())
         for gone in set(self.parts) - set(names):
             del self.parts[gone]
         for name in names:
@@ -280,6 +306,10 @@ class Store:
             data = path.read_bytes()
         except FileNotFoundError:  # set aside by another session just now
             return None
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot be read ({error.strerror or error}). {_remedy(error)}"
+            ) from error
         try:
             if hashlib.sha256(data).hexdigest()[:32] != path.stem:
                 raise ValueError("its bytes are not those that were written")
@@ -339,6 +369,10 @@ class Store:
         ...     sweep.Store(f"{folder}/out").read(["replicate", "samples"]).num_rows
         40
         """
+        self.check()
+        for name in columns or ():
+            if name not in SCHEMA.names:
+                raise SettingError(unknown("column", name, SCHEMA.names))
         tables = list(self.pieces(columns if columns is None else [*columns, "task", "point"]))
         if not tables:
             empty = SCHEMA.empty_table()
@@ -393,6 +427,7 @@ class Store:
             with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
                 for entry in json.loads(path.read_bytes()):
                     failure = Failure(**entry)
+                    failure.task = str(failure.task)
                     if failure.task.encode() not in done:
                         found[failure.task.encode()] = failure
         return found
@@ -403,7 +438,7 @@ class Store:
         entries: dict[Path, list[str]] = {}
         for path in sorted((self.path / "failures").glob("*.json")):
             with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-                entries[path] = [entry["task"] for entry in json.loads(path.read_bytes())]
+                entries[path] = [str(entry["task"]) for entry in json.loads(path.read_bytes())]
                 last |= dict.fromkeys(entries[path], path.name)
         done = self.done
         for path, names in entries.items():
@@ -450,7 +485,7 @@ class Store:
         for path in (self.path / "claims").glob(f"{self.session}.*.json"):
             path.unlink(missing_ok=True)
         path = self.path / "sessions" / f"{self.session}.json"
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             body = json.loads(path.read_bytes()) | dict(about) | {"over": True}
             write_durably(path, _json(body))
 
@@ -463,14 +498,14 @@ class Store:
             body, touched = json.loads(path.read_bytes()), path.stat().st_mtime
         except (OSError, ValueError):
             return False
-        if body.get("over"):
+        if not isinstance(body, dict) or body.get("over"):
             return False
         if (body.get("host"), body.get("boot")) == (platform.node(), _boot()):
             return bool(body.get("start") == _start(int(body.get("process", -1))))
         own = self.path / "sessions" / f"{self.session}.json"
         self.beat()  # times of the same file system are compared, not clocks of two machines
         now = own.stat().st_mtime if own.exists() else time.time()
-        return now - touched < HEARTBEAT
+        return abs(now - touched) < HEARTBEAT  # nor is what was touched years ahead a sign of life
 
     def claimed(self) -> set[bytes]:
         """Tasks that other sessions have under way."""
@@ -483,7 +518,7 @@ class Store:
             if session not in lives:
                 lives[session] = self.alive(session)
             if lives[session]:
-                with contextlib.suppress(OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
                     found |= {name.encode() for name in json.loads(path.read_bytes())}
         return found
 
@@ -556,10 +591,13 @@ def _json(value: Any) -> bytes:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return found
-    except ValueError as error:
-        raise ModelError(f"{path}: damaged ({error})") from error
+        found: Any = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+        error = "no JSON object"
+    except ValueError as broken:
+        error = str(broken)
+    raise ModelError(f"{path}: damaged ({error}); restore it, or begin another sweep in another folder")
 
 
 def _boot() -> str:

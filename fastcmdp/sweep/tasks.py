@@ -8,6 +8,7 @@ is in the store need not be run again, and one that differs in anything has anot
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -19,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.io import prism
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.sweep.specification import Algorithms, Model, Sweep, plain
+from fastcmdp.sweep.specification import Algorithms, Model, Sweep, place_of, plain
 
+MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
+MOST_MODELS = 1_000_000
 ROWS = 1  # version of what a run leaves in the store
 DRAWS = "fast"
 
@@ -80,7 +84,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Omitted:
-    """A target that is left out because its schedule takes more than the cap."""
+    """A target that is left out: its schedule takes more than the cap, or a budget is less than one outer step."""
 
     model: str
     label: str
@@ -158,11 +162,17 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     >>> len(made.configurations), len(made)
     (2, 6)
     """
-    models = sweep.expand()
+    _check_size(sweep)
+    models = {
+        model.label: (model, grid) for grid in sweep.grids for model in grid.expand(sweep.folder, sweep.gamma)
+    }
     found: dict[str, Configuration] = {}
     omitted: list[Omitted] = []
-    for i, model in enumerate(models):
-        cmdp = build(model)
+    for i, (model, grid) in enumerate(models.values()):
+        try:
+            cmdp = build(model)
+        except (ModelError, SettingError, OSError) as error:
+            raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
         fingerprint = cmdp.fingerprint()
         for entry in sweep.entries:
             chosen = _schedules(sweep, entry, model.label, cmdp)
@@ -176,13 +186,40 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
                 found.setdefault(made.key, made)
         if progress is not None:
             progress(i + 1, len(models))
+    if not found:
+        raise SettingError(
+            f"cap = {sweep.cap!r}, samples = {list(sweep.samples)!r}: none of the targets leaves one outer step of its "
+            "algorithm, so nothing would be run; give larger ones"
+        )
     return Plan(list(found.values()), omitted, root=sweep.seed)
+
+
+def _check_size(sweep: Sweep) -> None:
+    """Refuse what could not be planned, before any of it is built."""
+    models = sum(grid.count(sweep.gamma) for grid in sweep.grids)
+    targets = sum(
+        len(sweep.epsilon) + len(sweep.samples)
+        if each.epsilon is None and each.samples is None
+        else len(each.epsilon or ()) + len(each.samples or ())
+        for each in sweep.entries
+    )
+    tasks = models * targets * sweep.replicates
+    if models > MOST_MODELS or tasks > MOST_TASKS:
+        raise SettingError(
+            f"{models:,} models, {targets:,} algorithms and targets, replicates = {sweep.replicates:,}: that is "
+            f"{tasks:,} tasks; a sweep has at most {MOST_TASKS:,}, of at most {MOST_MODELS:,} models: shorten the lists"
+        )
 
 
 def build(model: Model) -> CMDP:
     """The model, or an error that names it."""
     try:
         return model.build()
+    except OSError as error:
+        raise type(error)(
+            f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
+            "sought from the folder of the specification"
+        ) from error
     except (ModelError, SettingError) as error:
         text = str(error)
         raise type(error)(text if model.spec in text else f"{model.label}: {text}") from error
@@ -207,12 +244,16 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
         budgets = ()
     found: list[_Chosen] = []
     over = False
-    place = f"{entry.title} on {label}"
+    name = f"{entry.title} on {label}"
+
+    def refused(said: str, error: Exception) -> SettingError:
+        return SettingError(f"{place_of(entry.places, str(error))}{said}: {error}")
+
     if epsilons:  # the coarsest schedule: a bad constant must not pass for a target beyond the cap
         try:
             made.algorithm.for_epsilon(cmdp, 0.999 / (1.0 - cmdp.gamma), **settings)
         except (SettingError, TypeError) as error:
-            raise SettingError(f"{place}: {error}") from error
+            raise refused(name, error) from error
     for epsilon in sorted(set(map(float, epsilons)), reverse=True):
         if over:
             found.append((epsilon, None, None, True))
@@ -221,7 +262,8 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             schedule: Algorithm | None = made.algorithm.for_epsilon(cmdp, epsilon, **settings)
         except SettingError as error:
             if cap is None or epsilon >= 1.0 / (1.0 - cmdp.gamma):
-                raise SettingError(f"{place}, epsilon = {epsilon:g}: {error}") from error
+                remedy = "" if epsilon >= 1.0 / (1.0 - cmdp.gamma) else "; give a larger epsilon, or a cap"
+                raise refused(f"{name}, epsilon = {epsilon:g}", SettingError(f"{error}{remedy}")) from error
             schedule = None  # more steps than can be counted
         over = cap is not None and (schedule is None or schedule.expected_samples(cmdp) > cap)
         if over:
@@ -237,9 +279,22 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             continue
         try:
             found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
-        except SettingError as error:
-            raise SettingError(f"{place}, samples = {budget:g}: {error}") from error
+        except (SettingError, TypeError) as error:
+            if not _too_small(made, cmdp, budget, constants):
+                raise refused(f"{name}, samples = {budget:g}", error) from error
+            found.append((None, budget, None, False))
     return found
+
+
+def _too_small(of: Variant, cmdp: CMDP, budget: float, constants: dict[str, float]) -> bool:
+    """Whether all that is wrong with a budget is that it is less than one outer step."""
+    most = min(1e8 * budget, 1e15)
+    while budget < most:
+        budget *= 10
+        with contextlib.suppress(SettingError, TypeError):
+            of.for_samples(cmdp, budget, constants)
+            return True
+    return False
 
 
 def configuration(
