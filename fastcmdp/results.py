@@ -282,8 +282,8 @@ class Result:
     def empty(self) -> NDArray[np.bool_]:
         """Replicates without an outer step in the output, bool[R].
 
-        Its place takes the point that met the limits best, or NaN where the trace is not exact (simulators). Only methods
-        that keep some outer steps and drop others (CRPO) can come to this.
+        Its place takes the point that met the limits best, or NaN where the trace is not exact (simulators). Only
+        methods that keep some outer steps and drop others (CRPO) can come to this.
         """
         kept = self.trace.kept[:, max(self.trace.done - 1, 0)]
         return np.asarray((kept == 0) & (self.failed < 0) & (self.trace.done > 1))

@@ -163,8 +163,8 @@ def start(
         return _set_up(cmdp, algorithm, policy, seed, replicates, windows, known, draws)
     except MemoryError as error:
         raise SettingError(
-            f"not enough memory for replicates = {replicates} with policy = {policy!r} ({error}); give fewer, or a smaller "
-            "policy"
+            f"not enough memory for replicates = {replicates} with policy = {policy!r} ({error}); give fewer, or a "
+            "smaller policy"
         ) from error
 
 

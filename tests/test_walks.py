@@ -286,8 +286,10 @@ def test_signals_and_critics_agree_with_the_table(long_walks: Any) -> None:
 
 
 def still(simulator: fc.Simulator, policy: Any, theta: Any, replicates: int = 8) -> tuple[Any, Any]:
-    """Plug-in estimates of the last of five outer steps, and means of the signals, of a policy that stays where it is."""
-    run = make_run(simulator, policy, fc.CRPO(outer=5, inner=50_000, alpha=1e-300, tol=1e300, c_step=0.1), replicates)
+    """Plug-in estimates of the last of five outer steps, and means of the signals, of a policy that stays."""
+    run = make_run(
+        simulator, policy, fc.CRPO(outer=5, inner=50_000, alpha=1e-300, tol=1e300, c_step=0.1), replicates
+    )
     run.state.theta[:] = theta
     work, value = run.work(), np.empty((replicates, 1 + simulator.n_constraints))
     for r in range(replicates):
@@ -314,7 +316,9 @@ def test_estimates_of_a_policy_that_stays(queue: fc.Simulator, policy: Any) -> N
     assert p_value(mean_test(signals, exact)) > HOLDS
     assert p_value(mean_test(signals, 1.015 * exact)) < FAILS
     np.testing.assert_allclose(value.mean(axis=0), exact, rtol=0.015)
-    np.testing.assert_allclose(queue.evaluate(policy, theta, rollouts=50_000).constraints, exact[1:], rtol=0.015)
+    np.testing.assert_allclose(
+        queue.evaluate(policy, theta, rollouts=50_000).constraints, exact[1:], rtol=0.015
+    )
 
 
 def test_features_without_a_constant_are_told(queue: fc.Simulator) -> None:

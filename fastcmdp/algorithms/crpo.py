@@ -14,8 +14,9 @@ What is certain: the switch, N_0, the actor's step. Recalled: the TD of the neur
 around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/chains.py``); sixteen of them
 for one critic, on simulators one (``kernels/walks.py``); the critic starts from the last one; J_i is the whole sum over
 rho where the support of rho has up to 1,024 states, else over that many states drawn from it, where the original
-averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates. Signals of the steps of N_0 are averaged over the
-transitions that put t into N_0, so estimates made of them are optimistic about limits (``docs/simulators.md``).
+averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates. Estimates of J over N_0
+(``state.sums``) come from the transitions that put t into N_0, so they are optimistic about limits
+(``docs/simulators.md``).
 
 Learning rates. alpha and tol of the theorem are of the order T^(-1/2) with constants for the worst case. Left out, they
 keep that order and take the constants from the critic: with N_f the level of E_nu[(Q_f - V_f)^2],
@@ -60,10 +61,14 @@ from fastcmdp.problem import Problem
 from fastcmdp.simulators.simulator import Simulator
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
-_GRADIENTS = 2**22  # bytes of gradients of a network that are kept, or so many rows, but no more than _MOST bytes
+_GRADIENTS = (
+    2**22
+)  # bytes of gradients of a network that are kept, or so many rows, but no more than _MOST bytes
 _ROWS = 2 * LANES
 _MOST = 2**28
-_CONSTANT = 0.05  # root mean square of 1 - w . phi for the best w, above which features are said to hold no constant
+_CONSTANT = (
+    0.05  # root mean square of 1 - w . phi for the best w, above which features are said to hold no constant
+)
 MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as many states drawn from it
 
 
@@ -201,9 +206,9 @@ def has_tangents(policy: BoundPolicy) -> bool:
 def warn_without_constant(simulator: Any) -> None:
     """Warn if no combination of a simulator's features is 1 in all of its trial run.
 
-    Where one is, the fixed point w of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi + gamma
-    nu P pi that says: the plug-in J, the mean of Q over rho pi, is exact, whatever else the features miss. Else it can
-    be anything: 0 where the features of starts are 0.
+    Where one is, the fixed point of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi +
+    gamma nu P pi that says: the plug-in J, the mean of Q over rho pi, is exact, whatever else the features miss. Else
+    it can be anything: 0 where the features of starts are 0.
     """
     x = simulator.trial_features.reshape(-1, simulator.n_features)
     if len(x) > 500:
@@ -212,18 +217,19 @@ def warn_without_constant(simulator: Any) -> None:
     left = float(np.sqrt(np.mean((x @ np.linalg.lstsq(x, np.ones(len(x)))[0] - 1.0) ** 2)))
     if left > _CONSTANT:
         warnings.warn(
-            f"{simulator.name}: no combination of its features is constant (the best is off by {left:.2g} of 1 in the "
-            "trial run), so that critics misjudge J and CRPO can miss limits unnoticed; let the features hold a 1, such "
-            "as out[0] = 1.0, or take policy=NeuralSoftmax()",
+            f"{simulator.name}: no combination of its features is constant (the best is off by {left:.2g} of 1 in "
+            "the trial run), so that critics misjudge J and CRPO can miss limits unnoticed; let the features hold "
+            "a 1, such as out[0] = 1.0, or take policy=NeuralSoftmax()",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def _reach(problem: Problem) -> float:
-    """Squared length of a critic whose every part has the size 1: of the numbers Q(s, a) where features are one-hot."""
+    """Squared length of a critic whose every part has the size 1; with one-hot features, parts are numbers Q(s, a)."""
     data, cmdp = problem.policy.data, problem.cmdp
-    if isinstance(data, Network | LiveNetwork):  # larger balls let critics grow where their gradients are long
+    if isinstance(data, Network | LiveNetwork):
+        # Larger balls let critics grow where their gradients are long.
         return float(np.diff(cmdp.state_to_choice).max()) / problem.policy.critic_bound
     if isinstance(data, Linear):  # a small feature needs a large weight, whatever the others
         x: Any = problem.cmdp
