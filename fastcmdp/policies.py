@@ -10,6 +10,7 @@ import hashlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ from fastcmdp.kernels.relu import ReluNetwork
 from fastcmdp.simulators.simulator import Simulator
 
 Float = NDArray[np.float64]
+
+_MOST_PARAMETERS = 2**27  # 1 GiB; runs hold several vectors of that length a replicate
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,8 @@ class NeuralSoftmax:
 
     def _initial(self, x: Float, n_outputs: int) -> tuple[Float, Float]:
         """theta_0, and the last hidden layer at the rows x."""
+        widths = (x.shape[1], *self._hidden, n_outputs)
+        _check_size(sum((n + 1) * k for n, k in pairwise(widths)), f"hidden = {self._hidden}")
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed)))
         relu, parts = self._activation == "relu", []
         for width in self._hidden:
@@ -338,6 +343,12 @@ def _first_score(last: Float, n: NDArray[Any], each: NDArray[Any] | None) -> flo
         mean = np.add.reduceat(last, each[:-1]) / n[:, None]
         squares = _row_squares(last - np.repeat(mean, n, axis=0))
     return float(squares.max()) or 1.0
+
+
+def _check_size(d: int, given: str) -> None:
+    """Refuse networks that no run has room for, before memory is taken."""
+    if d > _MOST_PARAMETERS:
+        raise ModelError(f"{given} makes {d:,} parameters; give fewer units, for up to {_MOST_PARAMETERS:,}")
 
 
 def _refuse_rows(features: Any) -> None:
@@ -448,6 +459,7 @@ class ReluSoftmax:
                 "a simulator has features of its own: give policy=LogLinear() or NeuralSoftmax()"
             )
         psi, width = self._features, self._width
+        _check_size(psi.shape[1] * width, f"width = {width}")
         linear = self._linear.bind(cmdp)
         square = _row_squares(psi)
         several = np.diff(cmdp.state_to_choice)[cmdp.choice_state] > 1

@@ -280,9 +280,10 @@ class Result:
 
     @property
     def empty(self) -> NDArray[np.bool_]:
-        """Replicates without an outer step in the output, bool[R]; its place takes the point that met limits best.
+        """Replicates without an outer step in the output, bool[R].
 
-        Only methods that keep some outer steps and drop others (CRPO) can come to this.
+        Its place takes the point that met the limits best, or NaN where the trace is not exact (simulators). Only
+        methods that keep some outer steps and drop others (CRPO) can come to this.
         """
         kept = self.trace.kept[:, max(self.trace.done - 1, 0)]
         return np.asarray((kept == 0) & (self.failed < 0) & (self.trace.done > 1))
@@ -431,9 +432,11 @@ class Result:
                 "inner steps of the order of the number of states."
             )
         if self.empty.any():
+            output = "their output is the policy that met the limits best"
+            if not self.trace.exact:
+                output = "they have no output; raise tol or inner, or check that a policy can meet the limits"
             lines.append(
-                f"no outer step met its tolerance in replicates {np.flatnonzero(self.empty).tolist()}: their output is "
-                "the policy that met the limits best"
+                f"no outer step met its tolerance in replicates {np.flatnonzero(self.empty).tolist()}: {output}"
             )
         if (self.failed >= 0).any():
             lines.append(f"failed replicates: {np.flatnonzero(self.failed >= 0).tolist()}")

@@ -161,6 +161,25 @@ def start(
         raise SettingError(
             f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
+    try:
+        return _set_up(cmdp, algorithm, policy, seed, replicates, windows, known, draws)
+    except MemoryError as error:
+        raise SettingError(
+            f"not enough memory for replicates = {replicates} with policy = {policy!r} ({error}); give fewer, or a "
+            "smaller policy"
+        ) from error
+
+
+def _set_up(
+    cmdp: CMDP | Simulator,
+    algorithm: Algorithm,
+    policy: Policy,
+    seed: int,
+    replicates: int,
+    windows: int,
+    known: Optimum | bool | None,
+    draws: str,
+) -> Result:
     bound = policy.bind(cmdp)
     if isinstance(cmdp, Simulator):
         if isinstance(known, Optimum) or known:

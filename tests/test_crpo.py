@@ -378,19 +378,20 @@ def test_tolerance_is_in_the_users_units() -> None:
 
 
 def test_gradients_that_do_not_fit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two, pairs of one transition share a row."""
+    """With room for two, or one, pairs of one transition share a row."""
     cmdp, settings = MODELS["random"], fc.CRPO(outer=4, inner=90)
     policy, _ = kinds_of("network", cmdp)
     thetas = []
-    for rows in (32, 2):
-        monkeypatch.setattr(crpo_module, "_ROWS", rows)
+    for wanted, most, rows in ((32, 2**28, 32), (2, 2**28, 2), (32, 0, 1)):
+        monkeypatch.setattr(crpo_module, "_ROWS", wanted)
+        monkeypatch.setattr(crpo_module, "_MOST", most)
         monkeypatch.setattr(crpo_module, "_GRADIENTS", 0)
         run = make_run(cmdp, policy, settings)
         work = run.work()
         assert work.gradients.tag.size == 1 + min(rows, cmdp.n_choices)
         run.advance(0, 4, work)
         thetas.append(run.state.theta[0].tolist())
-    assert thetas[0] == thetas[1]
+    assert thetas[0] == thetas[1] == thetas[2]
 
 
 def test_networks_learn() -> None:

@@ -223,6 +223,17 @@ def test_bad_input_is_named(arguments: dict[str, Any], message: str) -> None:
         fc.NeuralSoftmax(**arguments)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [fc.NeuralSoftmax(np.eye(5), (65_536, 65_536)), fc.ReluSoftmax(np.zeros((10, 2100)), 65_536)],
+    ids=["neural", "relu"],
+)
+def test_networks_without_bounds_are_refused(policy: Any) -> None:
+    """Before memory is taken for 32 GiB, and for 1."""
+    with pytest.raises(fc.ModelError, match=r"(hidden|width) = .* makes [\d,]+ parameters; give fewer"):
+        policy.bind(fc.envs.garnet(n_states=5, n_actions=2))
+
+
 def test_rows_must_fit_the_model() -> None:
     with pytest.raises(fc.ModelError, match="state_features have 4 rows, the model has 5 states"):
         fc.NeuralSoftmax(np.eye(4)).bind(MODELS["random"])

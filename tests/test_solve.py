@@ -269,6 +269,15 @@ def test_bad_arguments_are_named(cmdp, wrong, error, text):
         fc.solve(cmdp, arguments.pop("algorithm"), **arguments)
 
 
+def test_memory_that_is_not_there_is_told(cmdp, monkeypatch):
+    def run(self, problem, seed, replicates):
+        raise MemoryError("Unable to allocate 59.6 GiB")
+
+    monkeypatch.setattr(fc.PDANPG, "run", run)
+    with pytest.raises(fc.SettingError, match=r"replicates = 8 with policy = Tab.*59\.6 GiB\); give fewer"):
+        fc.solve(cmdp, fc.PDANPG(outer=2), replicates=8)
+
+
 def test_bad_features_are_named():
     with pytest.raises(fc.ModelError, match="shape"):
         fc.LogLinear(np.ones(3))

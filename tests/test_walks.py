@@ -282,7 +282,81 @@ def test_signals_and_critics_agree_with_the_table(long_walks: Any) -> None:
     assert excess(wrong) < 1e-6
 
 
+# Against Monte Carlo and the table of the ready queue.
+
+
+def still(simulator: fc.Simulator, policy: Any, theta: Any, replicates: int = 8) -> tuple[Any, Any]:
+    """Plug-in estimates of the last of five outer steps, and means of the signals, of a policy that stays."""
+    run = make_run(
+        simulator, policy, fc.CRPO(outer=5, inner=50_000, alpha=1e-300, tol=1e300, c_step=0.1), replicates
+    )
+    run.state.theta[:] = theta
+    work, value = run.work(), np.empty((replicates, 1 + simulator.n_constraints))
+    for r in range(replicates):
+        run.advance(r, 5, work)
+        value[r] = work.value
+    assert (run.kept() == 5).all()
+    return simulator.to_user_values(value), simulator.to_user_values(run.state.sums[:, : value.shape[1]] / 5)
+
+
+@pytest.mark.parametrize("policy", [fc.LogLinear(), fc.NeuralSoftmax(hidden=(6,))], ids=["linear", "network"])
+def test_estimates_of_a_policy_that_stays(queue: fc.Simulator, policy: Any) -> None:
+    """Signals: J of the table, p > 5e-5. Plug-in: that within 1.5 %, the bias of a constant rate (0.5 to 1 % here)."""
+    theta = 0.5 * np.random.default_rng(0).standard_normal(policy.bind(queue).n_parameters)
+    value, signals = still(queue, policy, theta)
+    table = fc.simulators.tandem_queue_table(buffer=25, gamma=0.8)
+    rows = np.array([queue.features([n, k]) for n in range(26) for k in range(26)]).reshape(26 * 26, -1)
+    if isinstance(policy, fc.LogLinear):
+        z = rows @ theta.reshape(4, -1).T
+    else:
+        (inner, bias), (outer, last) = (theta[:30], theta[30:36]), (theta[36:60], theta[60:])
+        z = np.tanh(rows @ inner.reshape(5, 6) + bias) @ outer.reshape(4, 6).T + last
+    pi = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    exact = fc.occupancy(table, pi.ravel()) @ np.column_stack([table.reward, table.costs]) / 0.2
+    assert p_value(mean_test(signals, exact)) > HOLDS
+    assert p_value(mean_test(signals, 1.015 * exact)) < FAILS
+    np.testing.assert_allclose(value.mean(axis=0), exact, rtol=0.015)
+    np.testing.assert_allclose(
+        queue.evaluate(policy, theta, rollouts=50_000).constraints, exact[1:], rtol=0.015
+    )
+
+
+def test_features_without_a_constant_are_told(queue: fc.Simulator) -> None:
+    """Critics are then far off: features of the start are 0, and so is Q."""
+
+    @njit  # type: ignore[untyped-decorator]
+    def features(state: Any, out: Any) -> None:
+        out[0], out[1] = state[0] / (1.0 + state[0]), state[1] / (1.0 + state[1])
+
+    bare = fc.Simulator(queue._step.compiled, queue._reset.compiled, n_state=2, n_actions=4, gamma=0.8, limits=[2.5],
+                        state_features=features, n_features=2)  # fmt: skip
+    with pytest.warns(RuntimeWarning, match=r"features is constant .*out\[0\] = 1.0"):
+        value, signals = still(bare, fc.LogLinear(), np.zeros(8), 2)
+    assert value[:, 1] == pytest.approx([2.5, 2.5])
+    assert (signals[:, 1] > 4.5).all()
+
+
 # Runs.
+
+
+def test_features_of_choices_learn_and_their_ball_is_out_of_reach() -> None:
+    cart = fc.simulators.linear_quadratic(levels=3, gamma=0.9)
+    one, two = (
+        fc.solve(cart, fc.CRPO(outer=300, inner=3000, radius=radius), replicates=2) for radius in (None, 1e9)
+    )
+    assert (one.theta == two.theta).all()
+    assert not one.empty.any()
+    assert (one.last_quarter.constraints < 1.1 * cart.limits).all()
+    assert (one.last_quarter.reward > -5.0).all()  # -33 at the start
+
+
+def test_an_empty_output_is_told(queue: fc.Simulator) -> None:
+    """No policy spends less than nothing."""
+    idle = fc.simulators.tandem_queue(gamma=0.8, budget=-3.0)
+    result = fc.solve(idle, fc.CRPO(outer=20, inner=400, tol=0.0))
+    assert result.empty.all()
+    assert np.isnan(result.mixture.reward).all()
+    assert "they have no output; raise tol or inner" in result.summary()
 
 
 @pytest.mark.parametrize("policy", [fc.LogLinear(), fc.NeuralSoftmax(hidden=(8,))], ids=["linear", "network"])
@@ -343,6 +417,7 @@ def test_a_fault_stops_a_run_and_says_where(step_body: str, reset_body: str, mes
     @njit  # type: ignore[untyped-decorator]
     def features(state: Any, out: Any) -> None:
         out[0] = np.nan if late and state[0] > 300.0 else 0.01 * state[0]
+        out[1] = 1.0
 
     simulator = fc.Simulator(
         njit(scope["step"]),
@@ -352,7 +427,7 @@ def test_a_fault_stops_a_run_and_says_where(step_body: str, reset_body: str, mes
         gamma=0.99,
         trial=50,
         state_features=features,
-        n_features=1,
+        n_features=2,
     )
     with pytest.warns(RuntimeWarning, match=message):
         result = fc.solve(simulator, fc.CRPO(outer=300, inner=500), replicates=2)

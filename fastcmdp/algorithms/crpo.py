@@ -14,7 +14,9 @@ What is certain: the switch, N_0, the actor's step. Recalled: the TD of the neur
 around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/chains.py``); sixteen of them
 for one critic, on simulators one (``kernels/walks.py``); the critic starts from the last one; J_i is the whole sum over
 rho where the support of rho has up to 1,024 states, else over that many states drawn from it, where the original
-averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates.
+averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates. Estimates of J over N_0
+(``state.sums``) come from the transitions that put t into N_0, so they are optimistic about limits
+(``docs/simulators.md``).
 
 Learning rates. alpha and tol of the theorem are of the order T^(-1/2) with constants for the worst case. Left out, they
 keep that order and take the constants from the critic: with N_f the level of E_nu[(Q_f - V_f)^2],
@@ -29,6 +31,7 @@ violation over N_0 are at most tol, if critics are exact (derived; ``docs/algori
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -58,8 +61,10 @@ from fastcmdp.problem import Problem
 from fastcmdp.simulators.simulator import Simulator
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
-_GRADIENTS = 2**22  # bytes of gradients of a network that are kept, or so many rows
-_ROWS = 2 * LANES
+# Bytes of gradients of a network that are kept, or so many rows, but no more than _MOST bytes.
+_GRADIENTS, _ROWS, _MOST = 2**22, 2 * LANES, 2**28
+# Root mean square of 1 - w . phi for the best w, above which features are said to hold no constant.
+_CONSTANT = 0.05
 MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as many states drawn from it
 
 
@@ -74,7 +79,8 @@ class CRPO(Algorithm):
     Q = W . grad_theta z(s, a; theta_t), z the logit (``kernels/critics.py``). The stand-ins are this project's, not
     the paper's.
 
-    On a simulator the critic walks one chain with restarts; log-linear and neural policies are as above.
+    On a simulator the critic walks one chain with restarts; log-linear and neural policies are as above. Features of
+    ``LogLinear`` must hold a constant there, else a warning says so: see ``docs/simulators.md``.
 
     Parameters
     ----------
@@ -95,8 +101,8 @@ class CRPO(Algorithm):
         Factor on the default of ``rate``.
     radius : float or None
         Critics stay within this distance of W_0, kernel units. None: 2 sqrt(n / B) / (1-gamma), n the number of
-        choices, which no one-hot critic reaches; n the number of actions for ``NeuralSoftmax``, of parameters for
-        ``LogLinear`` on simulators.
+        choices, which no one-hot critic reaches; n the number of actions for ``NeuralSoftmax``. For ``LogLinear`` on
+        simulators, n / B is the sum of 1 / x^2 over parameters, x the largest value of its feature in the trial run.
     carry_over : bool
         Whether critics start from those of the last outer step; else from W_0, each time.
 
@@ -180,8 +186,10 @@ class CRPO(Algorithm):
     def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
         """Set up replicates that have not moved yet."""
         bound = problem.policy.critic_bound
+        if isinstance(problem.policy.data, Linear):
+            warn_without_constant(problem.cmdp)
         horizon = 1.0 / (1.0 - problem.cmdp.gamma)
-        radius = 2.0 * math.sqrt(_critic_size(problem) / bound) * horizon
+        radius = 2.0 * math.sqrt(_reach(problem)) * horizon
         rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
         return CRPORun(self, problem, seed, replicates, rule)
 
@@ -191,14 +199,39 @@ def has_tangents(policy: BoundPolicy) -> bool:
     return isinstance(policy.data, Network | Linear | LiveNetwork)
 
 
-def _critic_size(problem: Problem) -> int:
-    """How many numbers of the size of Q a critic is made of, for the radius of its ball."""
-    data = problem.policy.data
-    if isinstance(
-        data, Network | LiveNetwork
-    ):  # larger balls let critics grow where their gradients are long
-        return int(np.diff(problem.cmdp.state_to_choice).max())
-    return problem.policy.n_parameters if isinstance(data, Linear) else problem.cmdp.n_choices
+def warn_without_constant(simulator: Any) -> None:
+    """Warn if no combination of a simulator's features is 1 in all of its trial run.
+
+    Where one is, the fixed point of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi +
+    gamma nu P pi that says: the plug-in J, the mean of Q over rho pi, is exact, whatever else the features miss. Else
+    it can be anything: 0 where the features of starts are 0.
+    """
+    x = simulator.trial_features.reshape(-1, simulator.n_features)
+    if len(x) > 500:
+        x = x[np.random.default_rng(0).choice(len(x), 500, replace=False)]
+    x = x / (np.abs(x).max() or 1.0)
+    left = float(np.sqrt(np.mean((x @ np.linalg.lstsq(x, np.ones(len(x)))[0] - 1.0) ** 2)))
+    if left > _CONSTANT:
+        warnings.warn(
+            f"{simulator.name}: no combination of its features is constant (the best is off by {left:.2g} of 1 in "
+            "the trial run), so that critics misjudge J and CRPO can miss limits unnoticed; let the features hold "
+            "a 1, such as out[0] = 1.0, or take policy=NeuralSoftmax()",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _reach(problem: Problem) -> float:
+    """Squared length of a critic whose every part has the size 1; with one-hot features, parts are numbers Q(s, a)."""
+    data, cmdp = problem.policy.data, problem.cmdp
+    if isinstance(data, Network | LiveNetwork):
+        # Larger balls let critics grow where their gradients are long.
+        return float(np.diff(cmdp.state_to_choice).max()) / problem.policy.critic_bound
+    if isinstance(data, Linear):  # a small feature needs a large weight, whatever the others
+        x: Any = problem.cmdp
+        largest = np.abs(x.trial_features).max(axis=(0, 1))
+        return float(data.n_outputs * (largest[largest > 1e-100] ** -2.0).sum()) or 1.0
+    return cmdp.n_choices / problem.policy.critic_bound
 
 
 def check_tolerance(tol: Any) -> None:
@@ -281,7 +314,9 @@ class CRPORun(Run):
         m, policy = self.problem.cmdp.n_constraints, self.problem.policy
         d, rows = policy.n_parameters, 0
         if isinstance(policy.data, Network):
-            rows = min(self.problem.cmdp.n_choices, max(_ROWS, _GRADIENTS // (8 * (d + 1))))
+            size = 8 * (d + 1)
+            most = max(_GRADIENTS // size, min(_ROWS, _MOST // size), 1)
+            rows = min(self.problem.cmdp.n_choices, most)
         return crpo.Work(
             mean=np.zeros((1 + m) * d),
             total=np.zeros(1 + m),

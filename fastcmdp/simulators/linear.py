@@ -24,7 +24,7 @@ def linear_quadratic(
     State (x, v), from x uniform in [-1.5, 1.5] with v = 0. Action a is a force u from -1 to 1 in ``levels`` equal
     steps. With tau the time step, x' = x + tau v + noise Z_1, v' = 0.95 v + tau force u + noise Z_2, Z standard
     normal. Reward -(x^2 + v^2 / 4 + effort u^2). Cost: 1 where |x| > safe; their discounted number is limited.
-    Action-dependent features: u, u x, u v, u x |x|, u^2, u^2 |x|, with x and v capped at 3.
+    Features: u, u x, u v, u x |x|, u^2, u^2 |x|, and, for critics, 1, x^2, v^2, x v; x and v capped at 3.
 
     Parameters
     ----------
@@ -74,6 +74,11 @@ def linear_quadratic(
         out[3] = u * x * abs(x)
         out[4] = u * u
         out[5] = u * u * abs(x)
+        # Of the state alone: no policy notices them, but critics of CRPO need them.
+        out[6] = 1.0
+        out[7] = x * x
+        out[8] = v * v
+        out[9] = x * v
 
     return Simulator(
         step,
@@ -84,7 +89,7 @@ def linear_quadratic(
         limits=[0.1 / (1.0 - gamma) if unsafe is None else unsafe],
         names=["-cost", "outside"],
         choice_features=features,
-        n_features=6,
+        n_features=10,
         reward_range=(-5.0, 0.0),
         cost_ranges=(0.0, 1.0),
         name="linear-quadratic",
