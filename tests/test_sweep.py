@@ -382,16 +382,18 @@ def test_nothing_is_made_where_the_engine_will_not_do(tmp_path):
 
 def test_two_sessions_may_begin_one_folder(monkeypatch, whole, tmp_path):
     """The second finds no manifest, plans, and meets the folder that the first has made meanwhile."""
-    path, real = tmp_path / "out", coordinator.plan
+    path, real, first = tmp_path / "out", coordinator.plan, []
 
     def slow(*given):
         made = real(*given)
         monkeypatch.setattr(coordinator, "plan", real)
         sweeps.run(small(), path)
+        first.append(os.stat(path / "manifest.json").st_ino)
         return made
 
     monkeypatch.setattr(coordinator, "plan", slow)
     assert sweeps.run(small(), path).finished
+    assert [os.stat(path / "manifest.json").st_ino] == first
     assert Store(path).digest() == Store(whole).digest()
 
 
@@ -406,12 +408,13 @@ def test_what_is_no_file_of_ours_does_no_harm(whole, copy):
         ("sessions/number.json", 3), ("sessions/far.json", {"host": "elsewhere"}), ("claims/far.1.json", tasks),
         ("claims/number.1.json", 3), ("claims/numbers.1.json", [3, None]), ("failures/a.json", 3),
         ("failures/b.json", [3]), ("failures/c.json", [{"task": 3}]),
+        ("sessions/near.json", {"host": "elsewhere"}), ("claims/near.1.json", 3), ("claims/near.2.json", [3, None]),
     ):  # fmt: skip
         (copy / name).write_text(json.dumps(body))
     ahead = time.time() + 1e8
     os.utime(copy / "sessions" / "far.json", (ahead, ahead))
+    assert sweeps.status(copy).running == ["near"]
     assert sweeps.run(copy).finished
-    assert sweeps.status(copy).running == []
     assert Store(copy).digest() == Store(whole).digest()
 
 
@@ -452,6 +455,27 @@ def test_the_functions_of_the_package(whole, tmp_path):
             max(float(found["gap"]), float(found["violation"])), rel=1e-12
         )
         assert float(found["samples"]) == cell.samples[-1]
+
+
+def test_failures_and_damage_are_told_once_each(capsys, tmp_path):
+    spec = small(
+        models=[Models(generator="garnet", settings={"n_states": 5, "limit": [0.0, 4.5]})], samples=[1e4]
+    )
+    (tmp_path / "spec.toml").write_text(spec.to_toml())
+    folder = tmp_path / "out"
+    assert main(["sweep", "run", str(tmp_path / "spec.toml"), "--out", str(folder), "-q"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
+    assert len(told) == 1
+    assert "samples 10000: " in told[0]
+    assert "no policy meets the constraints" in told[0]
+    assert told[0].endswith("(3 runs)")
+    part = next((folder / "parts").iterdir())
+    os.truncate(part, 100)
+    main(["sweep", "status", str(folder)])
+    assert (
+        f"a part was damaged, and its tasks are computed again by `sweep run`: {part.stem}"
+        in capsys.readouterr().out
+    )
 
 
 def test_no_permission_to_write(tmp_path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,10 +251,21 @@ def test_errors_are_those_of_the_library():
     assert issubclass(ModelError, ValueError)
 
 
-def test_the_specifications_in_the_docs_and_in_bench():
+def test_the_specifications_in_the_docs_and_in_bench(monkeypatch, tmp_path):
     root = Path(__file__).parents[1]
     text = (root / "docs" / "sweeps.md").read_text().split("<<'END'\n")[1].split("END\n")[0]
     assert len(plan(loads(text))) == 4 * 4 * 2 * 3
+    blocks = (root / "docs" / "sweeps.md").read_text().split("```python\n")[1:]
+    mine, reading = (
+        next(b for b in blocks if word in b).split("```")[0] for word in ("Models(", "import pandas")
+    )
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(mine, found)
+    assert found["status"].finished
+    if importlib.util.find_spec("pandas"):
+        exec(reading, found)
+        assert len(found["ends"]) == found["status"].tasks
     table = (root / "bench" / "table1.toml").read_text().replace('constants = "table1-constants.toml"', "")
     made = loads(table, root)
     assert len(made.expand()) >= 4

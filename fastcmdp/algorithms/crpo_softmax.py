@@ -12,7 +12,8 @@ The output is pi_t, t uniform in N_0: the policy *before* the step. Where N_0 st
 
 The theorem, as a secondary source quotes it: alpha = (1-gamma)^1.5 / sqrt(S A T), tol of the order
 sqrt(S A) / ((1-gamma)^1.5 sqrt(T)), l_k of the order k^-sigma with 0 < sigma < 1 and K_in of the order T^(1/sigma)
-(sigma = 1, the default here, is its limit, where eps^-4 stands, and not covered);
+up to logarithms and powers of 1-gamma (sigma = 1, the default here, is its limit, where eps^-4 stands, and not covered;
+the factor C in ``for_epsilon`` is this project's: a choice is visited once in about C transitions);
 gap and violation then are of the order of tol with high probability. Recalled: that the pairs (s, a) come from the
 stationary law. Derived here: chains with restarts, whose stationary law is nu (``kernels/chains.py``), sixteen of
 them side by side for one critic; the critic starts from the last one; and, where alpha and tol are left out, their

@@ -7,7 +7,7 @@ With theta_0 = 0, lambda_0 = 0 and for t = 0..T-1, both steps from pi_t,
     theta_{t+1}(s, a) = theta_t(s, a) + eta/(1-gamma) (Q_L - V_L)(s, a),        L = r + lambda_t c
     lambda_{t+1}   = clip(lambda_t - zeta J_c, 0, 2/((1-gamma) c_slater))
 
-The guarantee is about the mixture over t.
+The guarantee is about the mixture over t, and for exact Q only: no theorem that was at hand covers the sampled method.
 
 Source: Ding, Zhang, Basar, Jovanovic, Natural Policy Gradient Primal-Dual Method for Constrained MDPs (NeurIPS 2020;
 with Duan in JMLR, 2025). The recursion and the sample-based form (M rollouts of geometric horizon, plug-in V and J)
