@@ -660,6 +660,11 @@ def test_version(cli):
     assert (answer.code, answer.out, answer.err) == (0, f"fastcmdp {fc.__version__}\n", "")
 
 
+def test_the_package_runs_as_a_module():
+    ended = subprocess.run([sys.executable, "-m", "fastcmdp", "--version"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, f"fastcmdp {fc.__version__}\n")
+
+
 def test_help_names_verbs_and_generators(cli):
     answer = cli("--help")
     assert answer.code == 0

@@ -46,6 +46,7 @@ RANK = {
             ["tune"],
             ["sweep"],
             ["cli"],
+            ["__main__"],
         ]
     )
     for name in names

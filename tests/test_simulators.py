@@ -965,14 +965,14 @@ def test_an_evaluation_lets_copies_go() -> None:
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_documented_python_runs(number: int) -> None:
     page = ROOT / "docs" / "simulators.md"
     if not page.exists():
         pytest.skip("docs are not installed")
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     blocks = [block for block in blocks if "libqueue" not in block]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     space: dict[str, Any] = {}
     exec(compile(blocks[number], str(page), "exec"), space)
     assert space["result"].finished
