@@ -24,8 +24,10 @@ keep that order and take the constants from the critic: with N_f the level of E_
     alpha / (1-gamma) = c_alpha sqrt(2 log A / (T N_f)),    tol_i = c_tol sqrt(2 log A N_ci / T) / (1-gamma).
 
 The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
-second. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and
-violation over N_0 are at most tol, if critics are exact (derived; ``docs/algorithms.md``).
+second. A level is the larger of a recent and an overall mean (``kernels/levels.py``), and N_f at least 1/9 of the
+square just measured, which bounds a step. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0
+cannot be empty and mean gap and violation over N_0 are at most tol, if critics are exact (derived;
+``docs/algorithms.md``).
 """
 
 from __future__ import annotations
