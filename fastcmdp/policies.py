@@ -248,7 +248,7 @@ class NeuralSoftmax:
             rows = _feature_rows(given, name, item)
             self._features = rows.toarray() if scipy.sparse.issparse(rows) else rows
         try:
-            self._hidden = tuple(operator.index(width) for width in hidden)
+            self._hidden = tuple(0 if isinstance(width, bool) else operator.index(width) for width in hidden)
         except TypeError:
             self._hidden = ()
         if not 1 <= len(self._hidden) <= 2 or not all(1 <= width <= 65_536 for width in self._hidden):

@@ -213,6 +213,7 @@ EYE = np.eye(5)
         ({"state_features": EYE, "hidden": 32}, "hidden"),
         ({"state_features": EYE, "hidden": (2.5,)}, "hidden"),
         ({"state_features": EYE, "hidden": (0,)}, "hidden"),
+        ({"state_features": EYE, "hidden": (True,)}, "hidden"),
         ({"state_features": EYE, "activation": "sin"}, "activation = 'sin'"),
         ({"state_features": EYE, "seed": -1}, "seed = -1"),
     ],

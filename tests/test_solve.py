@@ -254,6 +254,8 @@ def test_bad_settings_are_named(wrong, text):
     [
         ({"replicates": 0}, fc.SettingError, "replicates = 0"),
         ({"seed": -1}, fc.SettingError, "seed"),
+        ({"seed": True}, fc.SettingError, "seed"),
+        ({"replicates": True}, fc.SettingError, "replicates"),
         ({"threads": 0}, fc.SettingError, "threads = 0"),
         ({"piece": 0}, fc.SettingError, "piece"),
         ({"trace": 0}, fc.SettingError, "trace"),
