@@ -20,7 +20,7 @@ import numpy as np
 
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
-from fastcmdp.algorithms.base import Algorithm, is_integer
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, optimum
@@ -116,7 +116,7 @@ def solve(
             f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
         )
     for name, value in (("replicates", replicates), ("trace", trace)):
-        if not is_integer(value, 1):
+        if not _is_count(value):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
@@ -131,6 +131,10 @@ def solve(
         draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
 
 
 def default_policy(cmdp: CMDP | Simulator) -> Policy:
@@ -222,7 +226,7 @@ def resume(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
     for name, value in (("threads", threads), ("piece", piece)):
-        if value is not None and not is_integer(value, 1):
+        if value is not None and not _is_count(value):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
