@@ -134,7 +134,7 @@ def solve(
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def default_policy(cmdp: CMDP | Simulator) -> Policy:
