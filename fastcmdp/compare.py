@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.algorithms.variants import Variant, variant
+from fastcmdp.algorithms.variants import Variant, name_of, variant
 from fastcmdp.bootstrap import Interval, bootstrap
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
@@ -306,10 +306,9 @@ def variants(algorithms: Algorithms | str | None) -> list[Variant]:
 def _variant(given: Any) -> Variant:
     if isinstance(given, Variant):
         return given
-    if isinstance(given, str):
-        return variant(given)
-    if isinstance(given, type) and issubclass(given, Algorithm) and hasattr(given, "name"):
-        return variant(given.name)
+    name = name_of(given)
+    if name is not None:
+        return variant(name)
     if isinstance(given, Algorithm):
         raise SettingError(
             f"algorithms: {given!r} has outer steps of its own, and here they follow from the budget; give its "

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
-from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, optimum
@@ -116,9 +116,9 @@ def solve(
             f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
         )
     for name, value in (("replicates", replicates), ("trace", trace)):
-        if not _is_count(value):
+        if not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+    if not is_whole(seed, 0):
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     result = start(
         cmdp,
@@ -131,10 +131,6 @@ def solve(
         draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def default_policy(cmdp: CMDP | Simulator) -> Policy:
@@ -165,38 +161,26 @@ def start(
         raise SettingError(
             f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
+    tables: Any
+    best = None
     try:
-        return _set_up(cmdp, algorithm, policy, seed, replicates, windows, known, draws)
+        bound = policy.bind(cmdp)
+        if isinstance(cmdp, Simulator):
+            if isinstance(known, Optimum) or known:
+                raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
+            tables = cmdp.world(bound, algorithm.simulation == "chains")
+        else:
+            if known is None:
+                known = cmdp.n_choices <= EXACT_CHOICES
+            best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
+            tables = build_tables(cmdp, draws)
+        run = algorithm.run(Problem(cast(CMDP, cmdp), tables, bound, best, draws), seed, replicates)
+        trace = new_trace(algorithm.outer, windows, replicates, cmdp, best is not None)
     except MemoryError as error:
         raise SettingError(
             f"not enough memory for replicates = {replicates} with policy = {policy!r} ({error}); give fewer, or a "
             "smaller policy"
         ) from error
-
-
-def _set_up(
-    cmdp: CMDP | Simulator,
-    algorithm: Algorithm,
-    policy: Policy,
-    seed: int,
-    replicates: int,
-    windows: int,
-    known: Optimum | bool | None,
-    draws: str,
-) -> Result:
-    bound = policy.bind(cmdp)
-    if isinstance(cmdp, Simulator):
-        if isinstance(known, Optimum) or known:
-            raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-        world = cmdp.world(bound, algorithm.simulation == "chains")
-        run = algorithm.run(Problem(cast(CMDP, cmdp), world, bound, None, draws), seed, replicates)
-        trace = new_trace(algorithm.outer, windows, replicates, cmdp, False)
-        return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
-    if known is None:
-        known = cmdp.n_choices <= EXACT_CHOICES
-    best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
-    run = algorithm.run(Problem(cmdp, build_tables(cmdp, draws), bound, best, draws), seed, replicates)
-    trace = new_trace(algorithm.outer, windows, replicates, cmdp, best is not None)
     return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
 
 
@@ -226,7 +210,7 @@ def resume(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
     for name, value in (("threads", threads), ("piece", piece)):
-        if value is not None and not _is_count(value):
+        if value is not None and not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import Algorithms, Scales, check_budgets, check_problem, exact_problem, variants
@@ -231,7 +231,7 @@ def tune(
     for name, value in (("trials", trials), ("replicates", replicates)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+    if not is_whole(seed, 0):
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     policy = check_problem(cmdp, policy, optimum)
     bound, skipped = policy.bind(cmdp), []

@@ -7,7 +7,8 @@ features are their features.
 
 ``critic_form`` turns a policy into a form, a NamedTuple of numbers alone, and plain arrays: in the loop over
 transitions a tuple of arrays would cost atomic operations on their reference counts. A signal's parameters stand at
-``at`` .. ``at + d - 1`` of a flat vector. A policy class has a critic if it has a form here.
+``at`` .. ``at + d - 1`` of a flat vector. On simulators, where choices have no numbers, ``walks.py`` uses the same
+functions on gradients of its own.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Gradients(NamedTuple):
 
     tag: np.ndarray  # int64[n+1]
     value: np.ndarray  # float64[(n+1) (d+1)]
-    bound: float
+    bound: float  # B, also for simulators, which keep no rows
 
 
 def critic_form(policy, gradients):

@@ -40,7 +40,6 @@ class Steps(NamedTuple):
     adaptive_tol: bool
     origin: np.ndarray  # float64[d]: w_0 of the critics
     carry_over: bool  # critics start from the last outer step's, else from w_0
-    bound: float  # B: no gradient of a critic has a larger squared norm, or updates from it are shortened
     start_state: np.ndarray  # int64[n]: support of rho; empty for simulators, as the next two
     start_prob: np.ndarray  # float64[n]
     start_sum: np.ndarray  # float64[n]: cumulative
@@ -154,8 +153,8 @@ def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, w
 def _learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
     if _is(tables, World):
         return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_walk(
-            tables, actions, rng, chain, place, steps.rule, policy, theta, steps.bound, steps.gamma, steps.n_inner, d,
-            steps.origin, critic, work.mean, work.total, work.pair.shape[0],
+            tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
+            steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
         )  # fmt: skip
     return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_td(
         tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,

@@ -180,23 +180,8 @@ def _update_round(
 
 @kernel
 def run_td(
-    tables,
-    actions,
-    rng,
-    chain,
-    rule,
-    policy,
-    theta,
-    gradients,
-    gamma,
-    n_steps,
-    d,
-    origin,
-    w,
-    mean,
-    total,
-    pair,
-):
+    tables, actions, rng, chain, rule, policy, theta, gradients, gamma, n_steps, d, origin, w, mean, total, pair
+):  # fmt: skip
     """Make n_steps transitions with their updates; return how many pairs of law nu stand in ``pair``.
 
     theta, gradients : the actor's parameters and room for the gradients of its logits, for tangent features

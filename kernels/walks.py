@@ -46,15 +46,13 @@ def weigh_actions(world, policy, theta, x, hidden, state, z):
 
 
 @kernel
-def write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action, bound, value, at):
-    """Write the gradient of an action's logit at ``at`` .., in a state with features x, and the factor after it."""
-    n, d = world.n_features, theta.shape[0]
+def write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action, gradient):
+    """Write the gradient of an action's logit in a state with features x."""
+    n = world.n_features
     row, output = (action, 0) if world.by_choice else (0, action)
     weight[:] = 0.0
     weight[output] = 1.0
-    gradient = value[at : at + d]
     live_score(policy, theta, x[row * n : (row + 1) * n], n, 1, hidden, back, z, weight, gradient)
-    value[at + d] = shortening(gradient, bound)
 
 
 @kernel
@@ -73,7 +71,8 @@ def run_walk(
     x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
     factor, offset = world.factor, world.offset
     form, first, column = Tangent(d), np.empty(0, np.int64), np.empty(0, np.int32)
-    value, none = np.empty(2 * (d + 1)), np.empty(0)
+    rows, none = np.empty((2, d + 1)), np.empty(0)
+    value = rows.reshape(-1)
     stream, weight = np.empty(4, np.uint64), np.empty(n_actions)
     costs, signal, square = np.zeros(max(n_signals - 1, 1)), np.empty(n_signals), np.zeros(n_signals)
     for k in range(4):
@@ -104,9 +103,9 @@ def run_walk(
         elif not known:
             weigh_actions(world, policy, theta, x, hidden, state, z)
         if not known:
-            write_live_gradient(
-                world, policy, theta, x, hidden, back, z, weight, action, bound, value, now * (d + 1)
-            )
+            gradient = rows[now, :d]
+            write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action, gradient)
+            rows[now, d] = shortening(gradient, bound)
         for i in range(n_state):
             before[i] = state[i]
         costs[:] = 0.0
@@ -126,9 +125,9 @@ def run_walk(
             fault[0] = FEATURES_FAULT
             break
         then = draw_weighted(z, n_actions, uniform(stream) * weights)
-        write_live_gradient(
-            world, policy, theta, x, hidden, back, z, weight, then, bound, value, after * (d + 1)
-        )
+        gradient = rows[after, :d]
+        write_live_gradient(world, policy, theta, x, hidden, back, z, weight, then, gradient)
+        rows[after, d] = shortening(gradient, bound)
         share = (n_steps - k) / n_steps
         for f in range(n_signals):
             q = predict(form, first, column, value, w, f * d, now, none)
@@ -214,7 +213,7 @@ def live_squares(world, actions, policy, theta, critic, n_visited, level, square
     x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
     d, n_rows = theta.shape[0], n_actions if world.by_choice else 1
     prob, weight = np.empty(n_actions), np.empty(n_actions)
-    gradient, advantage = np.empty(d + 1), np.empty(level.shape[0])
+    gradient, advantage = np.empty(d), np.empty(level.shape[0])
     square[:] = 0.0
     for j in range(n_visited):
         for i in range(world.n_state):
@@ -223,12 +222,12 @@ def live_squares(world, actions, policy, theta, critic, n_visited, level, square
         for a in range(n_actions):
             prob[a] = z[a] / weights
         level[:] = 0.0
-        live_score(policy, theta, x, n_features, n_rows, hidden, back, z, prob, gradient[:d])
-        add_products(gradient[:d], critic, 1.0, level)
+        live_score(policy, theta, x, n_features, n_rows, hidden, back, z, prob, gradient)
+        add_products(gradient, critic, 1.0, level)
         for a in range(n_actions):
-            write_live_gradient(world, policy, theta, x, hidden, back, z, weight, a, math.inf, gradient, 0)
+            write_live_gradient(world, policy, theta, x, hidden, back, z, weight, a, gradient)
             advantage[:] = 0.0
-            add_products(gradient[:d], critic, 1.0, advantage)
+            add_products(gradient, critic, 1.0, advantage)
             for k in range(level.shape[0]):
                 square[k] += prob[a] * (advantage[k] - level[k]) ** 2
     for k in range(square.shape[0]):

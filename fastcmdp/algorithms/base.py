@@ -29,9 +29,14 @@ def require(holds: object, name: str, value: object, accepted: str) -> None:
         raise SettingError(f"{name} = {value!r}: {accepted} is expected")
 
 
-def is_integer(value: object, least: int) -> bool:
+def is_whole(value: object, least: int) -> bool:
+    """Whether value is a whole number of at least ``least``; True is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_integer(value: Any, least: int) -> bool:
     """Whether value is a whole number from ``least`` to 2^40."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= MOST
+    return is_whole(value, least) and int(value) <= MOST
 
 
 def is_finite(value: object) -> bool:

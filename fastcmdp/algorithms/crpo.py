@@ -225,15 +225,15 @@ def warn_without_constant(simulator: Any) -> None:
 
 def _reach(problem: Problem) -> float:
     """Squared length of a critic whose every part has the size 1; with one-hot features, parts are numbers Q(s, a)."""
-    data, cmdp = problem.policy.data, problem.cmdp
+    data = problem.policy.data
+    cmdp: Any = problem.cmdp
     if isinstance(data, Network | LiveNetwork):
         # Larger balls let critics grow where their gradients are long.
         return float(np.diff(cmdp.state_to_choice).max()) / problem.policy.critic_bound
     if isinstance(data, Linear):  # a small feature needs a large weight, whatever the others
-        x: Any = problem.cmdp
-        largest = np.abs(x.trial_features).max(axis=(0, 1))
+        largest = np.abs(cmdp.trial_features).max(axis=(0, 1))
         return float(data.n_outputs * (largest[largest > 1e-100] ** -2.0).sum()) or 1.0
-    return cmdp.n_choices / problem.policy.critic_bound
+    return float(cmdp.n_choices / problem.policy.critic_bound)
 
 
 def check_tolerance(tol: Any) -> None:
@@ -283,7 +283,6 @@ class CRPORun(Run):
             adaptive_tol=settings.tol is None,
             carry_over=settings.carry_over,
             origin=origin,
-            bound=policy.critic_bound,
             start_state=support.astype(np.int64),
             start_prob=np.array(start[support], np.float64),
             start_sum=np.cumsum(start[support]),

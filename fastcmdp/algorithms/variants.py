@@ -14,6 +14,13 @@ from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 
 
+def name_of(given: object) -> str | None:
+    """The name of a method that is given by name or by its class of settings; None: it is neither."""
+    if isinstance(given, type) and issubclass(given, Algorithm):
+        return getattr(given, "name", None)
+    return given if isinstance(given, str) else None
+
+
 @dataclass(frozen=True)
 class Variant:
     """An algorithm whose schedule is still to be made, with settings that stay as they are.

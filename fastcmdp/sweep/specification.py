@@ -40,7 +40,7 @@ import numpy as np
 
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Algorithm, require
-from fastcmdp.algorithms.variants import Variant, variant
+from fastcmdp.algorithms.variants import Variant, name_of, variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
 from fastcmdp.envs.checks import unknown
@@ -455,10 +455,9 @@ def _models_of(item: Any) -> Models:
 def _algorithms_of(item: Any) -> Algorithms:
     if isinstance(item, Algorithms):
         return item
-    if isinstance(item, str):
-        return Algorithms(item)
-    if isinstance(item, type) and issubclass(item, Algorithm) and hasattr(item, "name"):
-        return Algorithms(item.name)
+    name = name_of(item)
+    if name is not None:
+        return Algorithms(name)
     raise SettingError(
         f"algorithms: {item!r}: a name is expected, or Algorithms(name, settings={{...}}): outer steps follow from the "
         "targets"
