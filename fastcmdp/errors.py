@@ -11,6 +11,10 @@ class SettingError(ValueError):
     """A setting is out of range or unknown; the message names it, its value and what would be accepted."""
 
 
+class BudgetError(SettingError):
+    """A budget of samples is less than one outer step of the algorithm takes."""
+
+
 class InfeasibleError(ModelError):
     """No policy meets the constraints.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import SettingError
+from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels import policies as kinds
 from fastcmdp.kernels.tables import Actions, RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
@@ -191,8 +191,10 @@ class Algorithm:
 
         Raises
         ------
+        BudgetError
+            Fewer samples than one outer step takes.
         SettingError
-            Fewer samples than the coarsest schedule takes.
+            Another bad setting.
 
         Examples
         --------
@@ -218,9 +220,10 @@ class Algorithm:
         coarsest = made.expected_samples(cmdp)
         if coarsest > samples:
             one = replace(made, outer=1).expected_samples(cmdp)
-            require(
-                one <= samples, "samples", samples, f"at least {one:.3g} for one outer step of {cls.name}"
-            )
+            if one > samples:
+                raise BudgetError(
+                    f"samples = {samples!r}: at least {one:.3g} for one outer step of {cls.name} is expected"
+                )
             low = high
         for _ in range(60):
             middle = 0.5 * (low + high)

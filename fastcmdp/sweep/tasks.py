@@ -8,7 +8,6 @@ is in the store need not be run again, and one that differs in anything has anot
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -20,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.errors import BudgetError, ModelError, SettingError
 from fastcmdp.io import prism
 from fastcmdp.policies import TabularSoftmax
 from fastcmdp.sweep.specification import Algorithms, Model, Sweep, place_of, plain
@@ -270,7 +268,7 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             assert cap is not None
             try:
                 schedule = made.for_samples(cmdp, cap, constants)
-            except SettingError:  # not even one outer step
+            except BudgetError:
                 schedule = None
         found.append((epsilon, None, schedule, over))
     for budget in sorted(set(map(float, budgets))):
@@ -279,22 +277,11 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             continue
         try:
             found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
-        except (SettingError, TypeError) as error:
-            if not _too_small(made, cmdp, budget, constants):
-                raise refused(f"{name}, samples = {budget:g}", error) from error
+        except BudgetError:
             found.append((None, budget, None, False))
+        except (SettingError, TypeError) as error:
+            raise refused(f"{name}, samples = {budget:g}", error) from error
     return found
-
-
-def _too_small(of: Variant, cmdp: CMDP, budget: float, constants: dict[str, float]) -> bool:
-    """Whether all that is wrong with a budget is that it is less than one outer step."""
-    most = min(1e8 * budget, 1e15)
-    while budget < most:
-        budget *= 10
-        with contextlib.suppress(SettingError, TypeError):
-            of.for_samples(cmdp, budget, constants)
-            return True
-    return False
 
 
 def configuration(
