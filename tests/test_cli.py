@@ -51,7 +51,13 @@ def cli(capsys):
 def process(script, *arguments, **options):
     """A real process that runs ``script`` with these arguments."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # What a shell starts in the background inherits that Ctrl-C is ignored.
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, **pipes, **options)
+    finally:
+        signal.signal(signal.SIGINT, ours)
 
 
 MAIN = "import sys; from fastcmdp.cli import main; sys.exit(main())"
@@ -337,6 +343,7 @@ def test_ctrl_c_prints_what_there_is(tmp_path):
         out, err = child.communicate(timeout=60)
     finally:
         child.kill()
+        child.wait()
     assert child.returncode == 130
     found = Answer(out=out).object()
     (entry,) = found["algorithms"]
