@@ -41,9 +41,8 @@ so where most targets are reached *measured p* cannot be far below the claim; wh
 falls faster than the schedule supposes. *Reached*: pairs of model and epsilon in the fit, of all. *Capped*:
 configurations whose schedule takes more than the cap and was cut to it; still smaller epsilon were left out. *Scale*:
 factor on the default constant before the outer steps, the least of 1/256, 1/64 .. 4 with which a method attains
-epsilon = 0.4 on two other models; 4, the largest, is also taken where none does, as with crpo and crpo-softmax here.
-Intervals: bootstrap over models and replicates. The error is the larger of gap and violation of the mixture, means
-over seeds.
+epsilon = 0.4 on two other models; where none does (marked none), the largest that was run. Intervals: bootstrap over
+models and replicates. The error is the larger of gap and violation of the mixture, means over seeds.
 """
 
 
@@ -67,8 +66,8 @@ def scale_of(name: str) -> tuple[str, float]:
     return constant, float(default)
 
 
-def scales(spec: Sweep, out: Path, workers: int | None) -> dict[str, float]:
-    """The least scale with which each algorithm attains the target; the largest that was run if none does."""
+def scales(spec: Sweep, out: Path, workers: int | None) -> dict[str, tuple[float, bool]]:
+    """The least scale with which each algorithm attains the target, or the largest that was run; whether one does."""
     models = [Models(generator="garnet", settings={"n_states": 10, "gamma": 0.8, "seed": [50, 51]})]
     entries = []
     for entry in spec.entries:
@@ -100,9 +99,9 @@ def scales(spec: Sweep, out: Path, workers: int | None) -> dict[str, float]:
         run = [k for k in range(len(SCALES)) if f"{entry.name} {k}" in errors]
         good = [k for k in run if max(errors[f"{entry.name} {k}"]) <= SCALED_AT]
         whole = [k for k in run if f"{entry.name} {k}" not in cut]
-        found[entry.name] = SCALES[good[0] if good else max(whole, default=0)]
-        said = "attained" if good else "not attained with any"
-        print(f"{entry.name:16} scale {found[entry.name]:g} ({said})", flush=True)
+        scale = SCALES[good[0] if good else max(whole, default=0)]
+        found[entry.name] = scale, bool(good)
+        print(f"{entry.name:16} scale {scale:g}{'' if good else ' (none attains the target)'}", flush=True)
     return found
 
 
@@ -125,7 +124,7 @@ def tell(state: sweeps.Progress) -> None:
 SAID = [0.0]
 
 
-def page(made: Report, found: dict[str, float], spec: Sweep, minutes: float) -> str:
+def page(made: Report, found: dict[str, tuple[float, bool]], spec: Sweep, minutes: float) -> str:
     """docs/table1.md."""
     lines = [
         "# Table 1, measured",
@@ -145,9 +144,10 @@ def page(made: Report, found: dict[str, float], spec: Sweep, minutes: float) -> 
             "-" if value != value else f"{value:.2f}" + ("" if low != low else f" ({low:.2f} to {high:.2f})")
             for value, low, high in ((e.exponent, e.low, e.high), (e.ends, e.ends_low, e.ends_high))
         )
+        scale, attained = found[e.name]
         lines.append(
             f"| {e.algorithm} | {e.claimed:g} | {spread} | {ends} | {e.points} of {e.asked} | {e.capped} | "
-            f"{found[e.name]:g} |"
+            f"{scale:g}{'' if attained else ' (none)'} |"
         )
     lines += [
         "",
@@ -205,7 +205,7 @@ def main() -> None:
     entries = []
     for entry in spec.entries:
         constant, default = scale_of(entry.variant().algorithm.name)
-        scaled = default * found[entry.name]
+        scaled = default * found[entry.name][0]
         entries.append(
             Algorithms(
                 **{**vars(entry), "settings": dict(entry.settings) | {constant: scaled}, "label": entry.name}
