@@ -297,6 +297,15 @@ class CMDP(Units):
         """Number of constraints m."""
         return int(self.costs.shape[1])
 
+    @property
+    def widest(self) -> int:
+        """The most choices that a state has."""
+        return int(np.diff(self.state_to_choice).max())
+
+    def bind(self, policy: Any) -> Any:
+        """A policy class checked against this model, for runs: ``policy.on_table(self)``."""
+        return policy.on_table(self)
+
     @cached_property
     def choice_state(self) -> Int32Array:
         """The state of each choice, int32 (C,)."""

@@ -6,15 +6,15 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, update_level
-from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
-from fastcmdp.kernels.simulate import LiveActions, World
+from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
+from fastcmdp.kernels.simulate import World
 from fastcmdp.kernels.streams import next_word, to_unit
-from fastcmdp.kernels.tables import RowSpace
+from fastcmdp.kernels.tables import RowSpace, Tables
 from fastcmdp.kernels.td import run_td
 from fastcmdp.kernels.walks import live_plug_in, live_squares, run_walk
 
@@ -78,24 +78,6 @@ class Work(NamedTuple):
     space: RowSpace
 
 
-def refresh_changed(policy, theta, tables, actions, space):
-    """All of theta has changed: remake every row of the action tables, or let draws do so."""
-    raise NotImplementedError
-
-
-@overload(refresh_changed)
-def _refresh_changed(policy, theta, tables, actions, space):
-    if _is(actions, LiveActions):
-        return lambda policy, theta, tables, actions, space: None
-    if _is(actions, LazyActions):
-
-        def later(policy, theta, tables, actions, space):
-            actions.now[0] += 1
-
-        return later
-    return lambda policy, theta, tables, actions, space: refresh_all(policy, theta, tables, actions, space)
-
-
 @kernel
 def table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic, d, value):
     """value[k] = sum over s ~ rho, a ~ pi of Q_k: over the support of rho, or over states drawn from it."""
@@ -144,56 +126,45 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
         square[k] /= n_pairs
 
 
+@generic("tables")
 def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
     """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
-    raise NotImplementedError
 
 
-@overload(learn)
-def _learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
-    if _is(tables, World):
-        return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_walk(
-            tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
-            steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
-        )  # fmt: skip
-    return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_td(
+@learn.on(World)
+def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    return run_walk(
+        tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
+        steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
+    )  # fmt: skip
+
+
+@learn.on(Tables)
+def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    return run_td(
         tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,
         steps.origin, critic, work.mean, work.total, work.pair,
     )  # fmt: skip
 
 
+@generic("tables")
 def estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
     """From critics: work.value, estimates of J, and work.square, mean squares of Q - V over the pairs' states."""
-    raise NotImplementedError
 
 
-@overload(estimate)
-def _estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-    if _is(tables, World):
+@estimate.on(World)
+def estimate_on_world(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
+    live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)
 
-        def live(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-            live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
-            live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)
 
-        return live
-
-    def table(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-        table_plug_in(policy, theta, work.gradients, tables, actions, steps, rng, critic, d, work.value)
-        table_squares(
-            policy,
-            theta,
-            work.gradients,
-            tables,
-            actions,
-            critic,
-            d,
-            work.pair,
-            n_pairs,
-            work.level,
-            work.square,
-        )
-
-    return table
+@estimate.on(Tables)
+def estimate_on_tables(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    gradients = work.gradients
+    table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic, d, work.value)
+    table_squares(
+        policy, theta, gradients, tables, actions, critic, d, work.pair, n_pairs, work.level, work.square
+    )
 
 
 @kernel

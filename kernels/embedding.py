@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from fastcmdp.kernels import asgd as inner_loop
-from fastcmdp.kernels import pd_anpg, policies, rollouts, tables
+from fastcmdp.kernels import pd_anpg, rollouts, tables
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.draws import word
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores
+from fastcmdp.kernels.policy.softmax import refresh_all
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.seeding import seed_lanes, seed_stream
 from fastcmdp.kernels.streams import LANES
 
@@ -105,12 +108,6 @@ class Batch(NamedTuple):
     last_pair: np.ndarray  # int64[2H]
     job_choice: np.ndarray  # int64[2H+1]
     job_row: np.ndarray  # uint32[2H+1]
-
-
-class DenseScores(NamedTuple):
-    """Scores as a matrix."""
-
-    dense: np.ndarray  # float64[H, d]
 
 
 # Streams.
@@ -334,24 +331,27 @@ def softmax(model, theta, actions):
         if not math.isfinite(theta[q]):
             raise ValueError("theta is not finite")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    policies.refresh_all(
-        policies.Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
+    refresh_all(
+        Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
     )
 
 
 # Transitions on one stream.
 
 
-def _second(entry, rng, drawn):
+@generic("entry", inline=True)
+def second(entry, rng, drawn):
     """What draws an action where ``drawn`` has drawn a state: its low half, or for exact draws the next word."""
-    raise NotImplementedError
 
 
-@overload(_second, jit_options=INLINE)
-def _second_overload(entry, rng, drawn):
-    if entry.dtype == types.uint32:
-        return lambda entry, rng, drawn: drawn & _LOW
-    return lambda entry, rng, drawn: word(rng)
+@second.on(types.uint32)
+def low_half(entry, rng, drawn):
+    return drawn & _LOW
+
+
+@second.on(types.float64)
+def next_whole_word(entry, rng, drawn):
+    return word(rng)
 
 
 @inlined
@@ -399,7 +399,7 @@ def first_pair(model, actions, rng):
     """State and action at the start, as a choice; one word for both (two for exact draws)."""
     drawn = word(rng)
     code = _start_code(model, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, _second(actions.flat, rng, drawn)))
+    return np.int64(tables.draw_action(actions.flat, code, second(actions.flat, rng, drawn)))
 
 
 @inlined
@@ -407,7 +407,7 @@ def step(model, actions, rng, q):
     """One transition: the next state after choice q and its action, as a choice; one word (two for exact draws)."""
     drawn = word(rng)
     code = _next_code(model, q, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, _second(actions.flat, rng, drawn)))
+    return np.int64(tables.draw_action(actions.flat, code, second(actions.flat, rng, drawn)))
 
 
 @kernel
@@ -496,7 +496,9 @@ def asgd(steps, score, target, omega):
     if n_steps < 1 or target.shape[0] != n_steps or omega.shape[0] != d:
         raise ValueError("sizes of score [H, d], target [H] and omega [d] do not agree, or H is 0")
     weights, space = _inner_space(steps, n_steps, d)
-    inner_loop.asgd_dense(steps, weights, DenseScores(score), target, n_steps, d, space, omega)
+    inner_loop.asgd(
+        DenseScores(score, np.empty(0, np.int32)), steps, weights, target, n_steps, d, space, omega
+    )
 
 
 @kernel
@@ -511,21 +513,20 @@ def asgd_tabular(model, actions, steps, pair, target, omega):
         raise ValueError("sizes of pair [H or more], target [H] and omega [C] do not agree, or H is 0")
     support = widest_row(model.state_to_choice)
     n_slots = min(n_choices, n_steps * support)
-    scores = policies.Scores(
+    scores = SparseScores(
         np.empty(n_steps + 1, np.int64),
         np.empty(n_steps * support, np.int32),
         np.empty(n_steps * support),
         np.empty(n_slots, np.int32),
         np.empty(n_slots, np.int64),
         np.full(n_choices, -1, np.int32),
-        np.empty((0, 0)),
     )
-    n = policies.collect_scores(
-        policies.Tabular(n_choices), omega, tables_of(model), actions_of(actions), pair, n_steps, scores
+    n = collect_scores(
+        Tabular(n_choices), omega, tables_of(model), actions_of(actions), pair, n_steps, scores
     )
     weights, space = _inner_space(steps, n_steps, n_slots)
     found = np.empty(n_slots)
-    inner_loop.asgd_lazy(steps, weights, scores, target, n_steps, n, space, found)
+    inner_loop.asgd(scores, steps, weights, target, n_steps, n, space, found)
     omega[:] = 0.0
     for i in range(n):
         omega[scores.coordinate[i]] = found[i]

@@ -12,10 +12,11 @@ from numba import cfunc, njit
 
 
 def _hash_of_sources() -> str:
-    """Hash of every file of this folder, in the order of their names."""
+    """Hash of every file of this folder and those below, in the order of their names."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode())
+    home = Path(__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        digest.update(str(path.relative_to(home)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -23,7 +24,7 @@ def _hash_of_sources() -> str:
 _SOURCES = _hash_of_sources()
 
 
-INLINE: Any = {"forceinline": True}  # also for ``overload(..., jit_options=INLINE)``
+INLINE: Any = {"forceinline": True}  # also for ``dispatch.generic``
 
 
 def _own_files(compiled: Any) -> None:

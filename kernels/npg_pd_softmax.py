@@ -9,7 +9,7 @@ import numpy as np
 
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, MEMORY, dual_rate, update_level
-from fastcmdp.kernels.policies import refresh_all
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.tables import RowSpace
 

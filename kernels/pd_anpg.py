@@ -7,31 +7,16 @@ picked by its class.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
-
-from fastcmdp.kernels.asgd import (
-    InnerState,
-    Momentum,
-    Weights,
-    asgd_dense,
-    asgd_lazy,
-    fill_weights,
-    natural_norm,
-)
+from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, dual_rate, update_level
-from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
-from fastcmdp.kernels.policies import (
-    Scores,
-    _is,
-    collect_scores,
-    forget_scores,
-    has_dense_scores,
-    refresh_touched,
-)
+from fastcmdp.kernels.npg_pd import Projected, projected
+from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
+from fastcmdp.kernels.policy.softmax import refresh_touched
 from fastcmdp.kernels.simulate import row_of_choice, run_jobs
 from fastcmdp.kernels.tables import RowSpace
 
@@ -83,7 +68,7 @@ class Work(NamedTuple):
     value_total: np.ndarray  # float64[2H, 1+m]
     advantage: np.ndarray  # float64[H, 1+m]
     target: np.ndarray  # float64[H]
-    scores: Scores
+    scores: Any  # SparseScores or DenseScores
     inner: InnerState
     weights: Weights
     omega: np.ndarray  # float64[slots]
@@ -119,44 +104,34 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     return transitions
 
 
+@generic("solver")
 def prepare(solver, n_skipped, weights):
     """Fill what a solver keeps for all outer steps."""
-    raise NotImplementedError
 
 
-@overload(prepare)
-def _prepare(solver, n_skipped, weights):
-    if _is(solver, Momentum):
-        return lambda solver, n_skipped, weights: fill_weights(solver, n_skipped, weights)
-    return lambda solver, n_skipped, weights: None
+@prepare.on(Momentum)
+def prepare_momentum(solver, n_skipped, weights):
+    fill_weights(solver, n_skipped, weights)
 
 
-def run_inner(policy, solver, work, n_pairs, n_slots):
-    """Run the solver over the collected scores and work.target, in the form that fits the policy's scores.
-
-    work.omega is the outcome; returned is omega.F omega.
-    """
-    raise NotImplementedError
+@prepare.on(Projected)
+def prepare_nothing(solver, n_skipped, weights):
+    pass
 
 
-@overload(run_inner)
-def _run_inner(policy, solver, work, n_pairs, n_slots):
-    is_dense = has_dense_scores(policy)
-    if _is(solver, Projected):
-        solve = projected_dense if is_dense else projected_lazy
+@generic("solver")
+def solve(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    """Run the inner loop over the collected scores and their targets; omega is the outcome."""
 
-        def projected(policy, solver, work, n_pairs, n_slots):
-            solve(solver, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-        return projected
-    accelerate = asgd_dense if is_dense else asgd_lazy
+@solve.on(Momentum)
+def accelerate(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    asgd(scores, solver, weights, target, n_pairs, n_slots, inner, omega)
 
-    def accelerated(policy, solver, work, n_pairs, n_slots):
-        accelerate(solver, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-        return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-    return accelerated
+@solve.on(Projected)
+def project(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    projected(scores, solver, target, n_pairs, n_slots, inner, omega)
 
 
 @kernel
@@ -197,7 +172,10 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
-        norm = run_inner(policy, solver, work, n_inner, n_slots)
+        solve(
+            solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega
+        )
+        norm = natural_norm(work.scores, work.omega[:n_slots], n_inner)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)

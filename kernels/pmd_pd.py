@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.policies import refresh_all
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.tables import RowSpace
 from fastcmdp.kernels.truncated import truncated
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
-from fastcmdp.kernels import policies as kinds
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
+from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.tables import Actions, RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem, streams
@@ -251,7 +253,7 @@ class Algorithm:
     @classmethod
     def check_policy(cls, policy: BoundPolicy) -> None:
         """Raise a SettingError if the method cannot work on this policy class."""
-        if cls.tabular_only and not isinstance(policy.data, kinds.Tabular):
+        if cls.tabular_only and not isinstance(policy.data, Tabular):
             raise SettingError(
                 f"{cls.name} works on the tabular softmax policy only; leave out the policy, or choose a method for "
                 "general policies"
@@ -344,15 +346,15 @@ class Run:
         problem = self.problem
         tables, policy = problem.tables, problem.policy
         if isinstance(problem.cmdp, Simulator):
-            return problem.cmdp.live_actions(policy.data, self.state.theta[r], self.n_visited)
+            return problem.cmdp.live_actions(policy, self.state.theta[r], self.n_visited)
         n_states = problem.cmdp.n_states
         entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
         prob = np.empty(problem.cmdp.n_choices)
         # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
         draws = self.settings.outer_samples(problem.cmdp) / problem.cmdp.gamma
-        if isinstance(policy.data, kinds.Tabular) or draws > n_states:
+        if isinstance(policy.data, Tabular) or draws > n_states:
             return Actions(entry, prob)
-        return kinds.LazyActions(
+        return LazyActions(
             entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_states(tables),
             policy.data, self.state.theta[r], self.row_space(), np.zeros(1, np.int64),
         )  # fmt: skip
@@ -360,14 +362,14 @@ class Run:
     def refresh(self) -> None:
         """Rebuild the action tables from theta: at the start, and after loading a state."""
         for r, actions in enumerate(self.actions):
-            if isinstance(actions, kinds.LazyActions):
+            if isinstance(actions, LazyActions):
                 actions.now[0] += 1
             elif isinstance(actions, Actions):
                 self._refresh(r)
 
     def _refresh(self, r: int) -> None:
         actions = self.actions[r]
-        kinds.refresh_all(
+        refresh_all(
             self.problem.policy.data, self.state.theta[r], self.problem.tables,
             Actions(actions.entry, actions.prob), self.row_space(),
         )  # fmt: skip
@@ -377,7 +379,7 @@ class Run:
         if isinstance(self.problem.cmdp, Simulator):
             raise SettingError("a simulator has no table of action probabilities; its policy is theta")
         for r, actions in enumerate(self.actions):
-            if isinstance(actions, kinds.LazyActions):
+            if isinstance(actions, LazyActions):
                 self._refresh(r)
         return np.stack([actions.prob for actions in self.actions])
 
@@ -393,22 +395,22 @@ class Run:
 
     def row_space(self) -> RowSpace:
         """Work space for one row of action entries."""
-        space: RowSpace = row_space(2 * int(np.diff(self.problem.cmdp.state_to_choice).max()))
+        space: RowSpace = row_space(2 * self.problem.cmdp.widest)
         return space
 
-    def scores(self, n_pairs: int) -> kinds.Scores:
+    def scores(self, n_pairs: int) -> SparseScores | DenseScores:
         """Work space for the scores of a batch of pairs."""
-        policy = self.problem.policy
-        d, support = policy.n_parameters, policy.support
-        slots = min(d, n_pairs * support) if support else d
-        return kinds.Scores(
+        d, support = self.problem.policy.n_parameters, self.problem.policy.support
+        if support == 0:
+            return DenseScores(np.zeros((n_pairs, d)), np.arange(d, dtype=np.int32))
+        slots = min(d, n_pairs * support)
+        return SparseScores(
             first=np.zeros(n_pairs + 1, np.int64),
             slot=np.zeros(n_pairs * support, np.int32),
             value=np.zeros(n_pairs * support),
             coordinate=np.arange(slots, dtype=np.int32),
             position=np.zeros(slots, np.int64),
             mark=np.full(d, -1, np.int32),
-            dense=np.zeros((0, 0) if support else (n_pairs, d)),
         )
 
     def work(self) -> Any:

@@ -55,7 +55,8 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import crpo
 from fastcmdp.kernels.critics import Gradients
-from fastcmdp.kernels.policies import Linear, LiveNetwork, Network
+from fastcmdp.kernels.policy.live import Linear, LiveNetwork
+from fastcmdp.kernels.policy.network import Network
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
 from fastcmdp.policies import BoundPolicy
@@ -196,11 +197,6 @@ class CRPO(Algorithm):
         return CRPORun(self, problem, seed, replicates, rule)
 
 
-def has_tangents(policy: BoundPolicy) -> bool:
-    """Whether critics have the policy's tangent features: for networks, and all policies on simulators."""
-    return isinstance(policy.data, Network | Linear | LiveNetwork)
-
-
 def warn_without_constant(simulator: Any) -> None:
     """Warn if no combination of a simulator's features is 1 in all of its trial run.
 
@@ -229,7 +225,7 @@ def _reach(problem: Problem) -> float:
     cmdp: Any = problem.cmdp
     if isinstance(data, Network | LiveNetwork):
         # Larger balls let critics grow where their gradients are long.
-        return float(np.diff(cmdp.state_to_choice).max()) / problem.policy.critic_bound
+        return float(cmdp.widest) / problem.policy.critic_bound
     if isinstance(data, Linear):  # a small feature needs a large weight, whatever the others
         largest = np.abs(cmdp.trial_features).max(axis=(0, 1))
         return float(data.n_outputs * (largest[largest > 1e-100] ** -2.0).sum()) or 1.0
@@ -246,8 +242,7 @@ def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float)
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
     check_constants(c_T=c_T, c_in=c_in)
-    n_choices = int(cmdp.state_to_choice[-1])  # a simulator has only that
-    return {"outer": whole(c_T / e**2), "inner": whole(c_in * n_choices / e**power)}
+    return {"outer": whole(c_T / e**2), "inner": whole(c_in * cmdp.n_choices / e**power)}
 
 
 class CRPORun(Run):
@@ -259,12 +254,12 @@ class CRPORun(Run):
         super().__init__(settings, problem)
         cmdp, policy, m = problem.cmdp, problem.policy, problem.cmdp.n_constraints
         horizon = 1.0 / (1.0 - cmdp.gamma)
-        unit = math.sqrt(2.0 * math.log(max(int(np.diff(cmdp.state_to_choice).max()), 2)))
+        unit = math.sqrt(2.0 * math.log(max(cmdp.widest, 2)))
         tol = np.full(m, settings.c_tol * unit * horizon)
         if settings.tol is not None:
             tol = per_constraint(settings.tol, m, "tol") / cmdp.constraint_scale
         origin = np.zeros(policy.n_parameters)
-        if policy.initial is not None and not has_tangents(policy):
+        if policy.initial is not None and not policy.tangents:
             origin += policy.initial
         simulator = isinstance(cmdp, Simulator)
         start = np.zeros(0) if simulator else cmdp.start

@@ -54,7 +54,8 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_nac, policies
+from fastcmdp.kernels import pd_nac
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.tables import Actions
 from fastcmdp.problem import Problem
 from fastcmdp.tables import row_states
@@ -198,7 +199,7 @@ class PDNACRun(Run):
 
     def _refresh(self, r: int) -> None:
         """Rebuild the entries from the logits they were made of, which lag behind theta."""
-        policies.refresh_all(
+        refresh_all(
             self.problem.policy.data, self.state.drawn[r], self.problem.tables, self.actions[r], self.row_space()
         )  # fmt: skip
 
@@ -210,7 +211,7 @@ class PDNACRun(Run):
         entry = np.empty_like(self.actions[0].entry)
         for r in range(len(prob)):
             pd_nac.logits(problem.tables, self.steps, self.state, r, logits)
-            policies.refresh_all(
+            refresh_all(
                 problem.policy.data, logits, problem.tables, Actions(entry, prob[r]), self.row_space()
             )
         return prob
@@ -223,7 +224,7 @@ class PDNACRun(Run):
             row_state=self.row_state,
             start_state=support,
             start_prob=cmdp.start[support],
-            prob=np.zeros(int(np.diff(cmdp.state_to_choice).max())),
+            prob=np.zeros(cmdp.widest),
             one=np.zeros(1, np.int64),
             space=self.row_space(),
         )

@@ -42,8 +42,7 @@ NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lo
 
 def learning_rates(settings: Any, cmdp: CMDP) -> dict[str, Any]:
     """What the kernels' Steps take of eta, zeta, c_eta and c_zeta: given rates, or factors on measured ones."""
-    widest = int(np.diff(cmdp.state_to_choice).max())
-    eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
+    eta = settings.c_eta * math.sqrt(2.0 * math.log(cmdp.widest)) if settings.eta is None else settings.eta
     zeta = settings.c_zeta if settings.zeta is None else settings.zeta
     return {
         "eta_scale": float(eta),

@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.draws import uniform, word
+from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.simulate import (
     FEATURES_FAULT,
@@ -26,7 +27,7 @@ from fastcmdp.kernels.simulate import (
     is_finite,
     softmax_weights,
 )
-from fastcmdp.kernels.simulate import live_logits as _live_logits
+from fastcmdp.policies import BoundPolicy
 
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
@@ -41,31 +42,27 @@ def make_roll(
     reset: Callable[..., Any],
     features: Callable[..., Any],
     fork: Callable[..., Any] | None,
-    policy: Any,
-    d: int,
+    bound: BoundPolicy,
     sizes: tuple[int, int, int, int],
     by_choice: bool,
     log_gamma_inverse: float,
 ) -> Any:
     """Compile a rollout; returned is numba's callback, to be kept as long as its address is in use.
 
-    ``features`` (state, out) writes all rows; ``policy`` is a Linear or LiveNetwork of d parameters; ``sizes`` are
+    ``features`` (state, out) writes all rows; ``bound`` holds a Linear or LiveNetwork; ``sizes`` are
     numbers in a state, actions, features and costs. The rollout begins at the start (slot -1; its last state is then
     kept in slot ``job`` of visited), or in a visited state, with an action that is given or drawn (-1).
     """
     n_state, n_actions, n_features, m = sizes
     n_rows = n_actions if by_choice else 1
-    width = max(getattr(policy, "width1", 0) + getattr(policy, "width2", 0), 1)
-    kind, shape = type(policy), tuple(policy)
+    net, d, width = bound.data, bound.n_parameters, bound.n_hidden
     forks = fork is not None
-    live_logits: Any = _live_logits
     do_fork: Any = fork if forks else njit(_no_fork)
 
     @njit(error_model="numpy")
     def body(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
         state, costs = np.empty(n_state), np.zeros(max(m, 1))
         x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
-        net = kind(*shape)
         horizon = geometric_horizon(word(rng), log_gamma_inverse)
         fault[0] = 0
         if careful:  # fault says what is under way: at first reset

@@ -17,6 +17,7 @@ from numba.core.errors import NumbaError
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels import simulate as kernel
 from fastcmdp.kernels.streams import LANES
+from fastcmdp.policies import check_policy
 from fastcmdp.simulators.functions import (
     ARGUMENTS,
     Function,
@@ -203,9 +204,18 @@ class Simulator(Units):
         return self.n_actions if self.by_choice else 1
 
     @property
-    def state_to_choice(self) -> npt.NDArray[np.int64]:
-        """As of a model with one state: every state has these choices."""
-        return np.array([0, self.n_actions])
+    def widest(self) -> int:
+        """The most choices that a state has: all actions, everywhere."""
+        return self.n_actions
+
+    @property
+    def n_choices(self) -> int:
+        """Choices that can be told apart without features: the actions."""
+        return self.n_actions
+
+    def bind(self, policy: Any) -> Any:
+        """A policy class checked against this simulator, for runs: ``policy.on_simulator(self)``."""
+        return policy.on_simulator(self)
 
     def __repr__(self) -> str:
         bounds = zip(self.names[1:], self.sense, self.limits, strict=True)
@@ -305,8 +315,7 @@ class Simulator(Units):
         key = (type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
-                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound.data,
-                bound.n_parameters, (self.n_state, self.n_actions, self.n_features, m), self.by_choice,
+                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound, (self.n_state, self.n_actions, self.n_features, m), self.by_choice,
                 1.0 / math.log(self.gamma),
             )  # fmt: skip
         scale = np.append(self.reward_scale, self.constraint_scale)
@@ -329,11 +338,10 @@ class Simulator(Units):
             n_signals=1 + m,
         )
 
-    def live_actions(self, policy: Any, theta: Float, slots: int) -> kernel.LiveActions:
-        """A policy (what kernels read of it) at theta, with room for so many visited states."""
-        width = max(getattr(policy, "width1", 0) + getattr(policy, "width2", 0), 1)
+    def live_actions(self, bound: Any, theta: Float, slots: int) -> kernel.LiveActions:
+        """A (bound) policy at theta, with room for so many visited states."""
         return kernel.LiveActions(
-            policy=policy,
+            policy=bound.data,
             theta=theta,
             visited=np.zeros((slots, self.n_state)),
             state=np.zeros(self.n_state),
@@ -341,8 +349,8 @@ class Simulator(Units):
             total=np.zeros(1 + self.n_constraints),
             features=np.zeros(self.n_rows * self.n_features),
             logit=np.zeros(self.n_actions),
-            hidden=np.zeros(width),
-            back=np.zeros(width),
+            hidden=np.zeros(bound.n_hidden),
+            back=np.zeros(bound.n_hidden),
             fault=np.zeros(4, np.int64),
         )
 
@@ -411,9 +419,7 @@ class Simulator(Units):
                 raise SettingError(f"{name} = {count!r}: an integer of at least {least} is expected")
         if not isinstance(confidence, int | float | np.floating) or not 0.0 < confidence < 1.0:
             raise SettingError(f"confidence = {confidence!r}: a number between 0 and 1 is expected")
-        if isinstance(policy, type) or not hasattr(policy, "bind"):
-            raise SettingError(f"policy = {policy!r}: give LogLinear() or NeuralSoftmax(hidden=...)")
-        bound = policy.bind(self)
+        bound = check_policy(policy).on_simulator(self)
         start = bound.initial if bound.initial is not None else np.zeros(bound.n_parameters)
         parameters = np.array(start) if theta is None else _numbers(theta)
         if parameters.shape != (bound.n_parameters,):
@@ -428,7 +434,7 @@ class Simulator(Units):
 
         def chunk(first: int) -> None:
             n = min(_CHUNK, rollouts - first)
-            actions = self.live_actions(bound.data, parameters, n)
+            actions = self.live_actions(bound, parameters, n)
             rng = np.zeros((4, LANES), np.uint64)
             rng[:, 0] = _words(np.random.SeedSequence(seed, spawn_key=(first // _CHUNK, 0, 0)))
             made.append(
