@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels.policies import collect_scores
+from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
 

@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels.asgd import asgd_dense
+from fastcmdp.kernels.asgd import asgd
 from fastcmdp.kernels.pd_anpg import sample_batch
-from fastcmdp.kernels.policies import collect_scores, forget_scores, refresh_all
+from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
 
@@ -86,7 +87,7 @@ def refresh_many(data, theta, tables, actions, space, times):
 @njit
 def asgd_many(momentum, weights, scores, target, inner, omega, times):
     for _ in range(times):
-        asgd_dense(momentum, weights, scores, target, 100, omega.shape[0], inner, omega)
+        asgd(scores, momentum, weights, target, 100, omega.shape[0], inner, omega)
 
 
 def log_linear_parts(rounds: int) -> None:

@@ -14,7 +14,7 @@ from numba import njit
 
 import fastcmdp as fc
 from fastcmdp.kernels import asgd, pd_anpg
-from fastcmdp.kernels.policies import collect_scores
+from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.problem import streams
 from fastcmdp.tables import build_actions, build_tables
 
@@ -72,6 +72,11 @@ def batch(run):
 
 
 @njit
+def inner_loop(scores, momentum, weights, target, n_steps, n_slots, inner, omega):
+    asgd.asgd(scores, momentum, weights, target, n_steps, n_slots, inner, omega)
+
+
+@njit
 def collect(data, theta, tables, actions, pair, scores):
     return collect_scores(data, theta, tables, actions, pair, H, scores)
 
@@ -82,14 +87,10 @@ def test_asgd(benchmark, dense, features, new_run, form):
     lazy = form.startswith("lazy")
     run = new_run(dense, fc.TabularSoftmax() if lazy else fc.LogLinear(features))
     work, n_slots = batch(run)
-    if lazy:
-        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
-        asgd.asgd_lazy(*call)
-        benchmark(asgd.asgd_lazy, *call)
-    elif form.startswith("dense"):
-        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
-        asgd.asgd_dense(*call)
-        benchmark(asgd.asgd_dense, *call)
+    if not form.startswith("naive"):
+        call = (work.scores, run.solver, work.weights, work.target, H, n_slots, work.inner, work.omega)
+        inner_loop(*call)
+        benchmark(inner_loop, *call)
     else:
         rows, target = work.scores.dense.tolist(), work.target.tolist()
         benchmark.pedantic(naive.asgd_dense, (run.solver, rows, target), rounds=2)

@@ -261,4 +261,6 @@ def nudge_tangent(form, first, column, value, origin, w, at, q, now, e, mean, we
 
 @nudge.on(Relu)
 def nudge_relu(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-    return relu_nudge(first[q], first[q + 1], column, value, form.width, origin, w, at, e, mean, weight, hidden)
+    return relu_nudge(
+        first[q], first[q + 1], column, value, form.width, origin, w, at, e, mean, weight, hidden
+    )

@@ -331,9 +331,7 @@ def softmax(model, theta, actions):
         if not math.isfinite(theta[q]):
             raise ValueError("theta is not finite")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    refresh_all(
-        Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
-    )
+    refresh_all(Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space)
 
 
 # Transitions on one stream.

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
@@ -172,9 +173,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
-        solve(
-            solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega
-        )
+        solve(solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
         norm = natural_norm(work.scores, work.omega[:n_slots], n_inner)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)

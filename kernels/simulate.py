@@ -152,6 +152,7 @@ def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, 
 
 # Policies.
 
+
 @inlined
 def write_features(features, n_state, state, out):
     """Write the features of a state, or of all its pairs."""

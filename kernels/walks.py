@@ -17,6 +17,7 @@ import numpy as np
 from fastcmdp.kernels.critics import Tangent, nudge, predict, shortening
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.policy.live import live_logits, live_score
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.simulate import (
     FEATURES_FAULT,
@@ -27,8 +28,6 @@ from fastcmdp.kernels.simulate import (
     call_step,
     draw_weighted,
     is_finite,
-    live_logits,
-    live_score,
     softmax_weights,
     write_features,
 )

@@ -9,6 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from from_python import from_python
 from numba import config
 from scipy import stats
 from test_neural import make as network
@@ -17,13 +18,16 @@ import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
 from fastcmdp.kernels import crpo as crpo_kernels
-from fastcmdp.kernels import policies, td
+from fastcmdp.kernels import td
 from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem, streams
 from fastcmdp.tables import build_actions, build_tables
 
 SEED = 11
+collect = from_python(collect_scores)
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 NO_GRADIENTS = Gradients(np.zeros(1, np.int64), np.zeros(0), 1.0)
 SMALL = ["random", "no constraint", "three constraints", "one state", "start with zeros", "absorbing"]
@@ -119,7 +123,7 @@ def test_rows_made_on_demand_and_start_states_drawn(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(crpo_module, "MOST_STARTS", 20)
     cmdp, settings = MODELS["many states"], fc.CRPO(outer=4, inner=45, rate=0.05)
     run = make_run(cmdp, kinds_of("dense", cmdp)[0], settings)
-    assert isinstance(run.actions[0], policies.LazyActions)
+    assert isinstance(run.actions[0], LazyActions)
     assert run.steps.n_start_draws == 20
     compare(cmdp, "dense", settings)
 
@@ -466,7 +470,9 @@ def test_relu_scores_and_their_bound() -> None:
         run.refresh()
         prob = run.policies()[0]
         scores = run.scores(len(pairs))
-        n_slots = collect(bound.data, w, run.problem.tables, run.actions[0], np.array(pairs), scores)
+        n_slots = collect(
+            bound.data, w, run.problem.tables, run.actions[0], np.array(pairs), len(pairs), scores
+        )
         phi = [net.gradient(w.tolist(), q) for q in pairs]
         expected = naive.collect_scores(naive.plain(cmdp), phi, prob.tolist(), pairs)
         got = np.zeros((len(pairs), bound.n_parameters))
@@ -488,16 +494,9 @@ def test_relu_score_bound_is_reached() -> None:
     run.state.theta[0] = [1, 1, 1, 1, 50, 50, 1, 1]  # W_r = (1, 50) where b_r = 1, else (1, 1)
     run.refresh()
     scores = run.scores(1)
-    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), scores)
+    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), 1, scores)
     assert (scores.value**2).sum() == pytest.approx(2.0, rel=1e-6)
     assert bound.score_bound == 2.0
-
-
-def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
-    from numba import njit
-
-    call = njit(lambda *args: policies.collect_scores(*args))
-    return int(call(data, theta, tables, actions, pair, len(pair), scores))
 
 
 def test_relu_policies_learn() -> None:

@@ -9,12 +9,13 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba import njit
+from from_python import from_python
 
 import fastcmdp as fc
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import policies
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
@@ -52,9 +53,7 @@ def make_run(cmdp: CMDP, policy: fc.NeuralSoftmax, settings: fc.PDANPG, replicat
     return run
 
 
-@njit
-def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
-    return policies.collect_scores(data, theta, tables, actions, pair, pair.shape[0], scores)
+collect = from_python(collect_scores)
 
 
 def scores_of(run: PrimalDualRun) -> np.ndarray:
@@ -62,7 +61,9 @@ def scores_of(run: PrimalDualRun) -> np.ndarray:
     problem, n = run.problem, run.problem.cmdp.n_choices
     scores = run.scores(n)
     scores.dense[:] = np.nan
-    d = collect(problem.policy.data, run.state.theta[0], problem.tables, run.actions[0], np.arange(n), scores)
+    d = collect(
+        problem.policy.data, run.state.theta[0], problem.tables, run.actions[0], np.arange(n), n, scores
+    )
     assert d == problem.policy.n_parameters
     return scores.dense
 
@@ -113,7 +114,7 @@ def test_runs_replay(name: str, architecture: int) -> None:
     cmdp = MODELS[name]
     policy, net = make(cmdp, *ARCHITECTURES[architecture])
     run = make_run(cmdp, policy, SETTINGS, replicates=2)
-    assert isinstance(run.actions[1], policies.LazyActions) is (name == "many states")
+    assert isinstance(run.actions[1], LazyActions) is (name == "many states")
     start = run.state.theta[1].tolist()
     run.advance(1, 7, run.work())
     state = naive.State(len(start), cmdp.n_constraints, 2, naive.streams(SEED, 1, LANES))

@@ -9,10 +9,12 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from from_python import from_python
 
 import fastcmdp as fc
 from fastcmdp import exact
-from fastcmdp.kernels import asgd, npg_pd, policies
+from fastcmdp.kernels import asgd, npg_pd
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
@@ -21,6 +23,8 @@ MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 
 
 # The inner loop.
+
+projected = from_python(npg_pd.projected)
 
 
 def solvers(n: int) -> dict[str, npg_pd.Projected]:
@@ -42,16 +46,16 @@ def test_projected(kind: str, n_steps: int) -> None:
     for row in dense:
         row[rng.permutation(d)[: rng.integers(2, 5)]] = rng.uniform(-0.5, 0.5)
     filled = sp.csr_array(dense)
-    scores = policies.Scores(
+    lists = SparseScores(
         first=filled.indptr.astype(np.int64), slot=filled.indices.astype(np.int32), value=filled.data,
         coordinate=np.arange(d, dtype=np.int32), position=np.zeros(d, np.int64), mark=np.full(d, -1, np.int32),
-        dense=dense,
     )  # fmt: skip
+    rows = DenseScores(dense, np.arange(d, dtype=np.int32))
     expected = naive.projected_sgd(solver, dense.tolist(), target.tolist())
-    for form in (npg_pd.projected_lazy, npg_pd.projected_dense):
+    for scores in (lists, rows):
         garbage = np.full((3, d), np.nan)
         inner, omega = asgd.InnerState(garbage[0], garbage[1], np.full(d, 10**9)), garbage[2]
-        form(solver, scores, target, n_steps, d, inner, omega)
+        projected(scores, solver, target, n_steps, d, inner, omega)
         # Impulses of size 100 that a ball of radius 2 cuts off leave an absolute error; the others none.
         np.testing.assert_allclose(omega, expected, rtol=0, atol=1e-9 if kind == "overshooting" else 1e-12)
     assert np.abs(expected).max() > 1e-3

@@ -16,7 +16,8 @@ import scipy.sparse as sp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.algorithms.primal_dual import PrimalDual, PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_anpg, policies
+from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import LogLinear, TabularSoftmax
@@ -125,7 +126,7 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -
         policy = TabularSoftmax()
     exact = kind == "exact"
     run = make_run(cmdp, policy, settings, replicates=2, draws="exact" if exact else "fast")
-    assert isinstance(run.actions[1], policies.LazyActions) is on_demand
+    assert isinstance(run.actions[1], LazyActions) is on_demand
     n_steps = settings.outer + settings.pilot
     run.advance(1, n_steps, run.work())
 

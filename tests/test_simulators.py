@@ -277,7 +277,7 @@ def test_batches_and_scores_replay(which: str, kind: str, request: pytest.Fixtur
 def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
     """A rollout of T + 1 pairs sums r / scale, and ((1-gamma) limit - cost) / scale."""
     bound = fc.LogLinear().bind(queue)
-    actions = queue.live_actions(bound.data, np.zeros(bound.n_parameters), 50)
+    actions = queue.live_actions(bound, np.zeros(bound.n_parameters), 50)
     rng = np.zeros((4, LANES), np.uint64)
     rng[:, 0] = queue.stream(4)
     total, choice = np.zeros((50, 2)), np.zeros(50, np.int64)
@@ -928,7 +928,7 @@ def test_what_an_environment_raises_in_a_run_is_told_once() -> None:
     with pytest.raises(fc.ModelError, match="step raised RuntimeError: out of order"):
         faulty.evaluate(fc.LogLinear(), rollouts=200)
     bound = fc.LogLinear().bind(faulty)
-    actions = faulty.live_actions(bound.data, np.zeros(bound.n_parameters), 1)
+    actions = faulty.live_actions(bound, np.zeros(bound.n_parameters), 1)
     faulty.world(bound)  # another run: what the last one raised has no part in it
     actions.fault[0] = simulate.STEP_FAULT
     assert faulty.fault(actions) == "the reward or a cost of step was not finite"

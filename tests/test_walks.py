@@ -234,7 +234,7 @@ def long_walks() -> Any:
     world = simulator.world(bound, True)
     d = bound.n_parameters
     theta = 0.7 * np.random.default_rng(3).standard_normal(d)
-    actions = simulator.live_actions(bound.data, theta, n)
+    actions = simulator.live_actions(bound, theta, n)
     words = streams(SEED, R)
     critic, total, ends = np.zeros((R, 2, d)), np.zeros((R, 2)), np.zeros(N_STATES)
     for r in range(R):

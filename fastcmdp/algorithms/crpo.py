@@ -59,7 +59,6 @@ from fastcmdp.kernels.policy.live import Linear, LiveNetwork
 from fastcmdp.kernels.policy.network import Network
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
-from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem
 from fastcmdp.simulators.simulator import Simulator
 

@@ -74,7 +74,8 @@ class Policy:
         ModelError
             The class does not fit the model.
         """
-        return model.bind(self)
+        bound: BoundPolicy = model.bind(self)
+        return bound
 
     def on_table(self, cmdp: CMDP) -> BoundPolicy:
         """Check the policy against a model with a table; return what the kernels read."""

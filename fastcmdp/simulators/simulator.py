@@ -315,8 +315,8 @@ class Simulator(Units):
         key = (type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
-                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound, (self.n_state, self.n_actions, self.n_features, m), self.by_choice,
-                1.0 / math.log(self.gamma),
+                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
+                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, 1.0 / math.log(self.gamma),
             )  # fmt: skip
         scale = np.append(self.reward_scale, self.constraint_scale)
         sign = np.append(1.0, -self._sign)
