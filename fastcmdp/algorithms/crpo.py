@@ -296,6 +296,7 @@ class CRPORun(Run):
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),
             average=np.zeros((replicates, 1 + m)),
+            longest=np.zeros((replicates, 1 + m)),
         )
         self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
         self.set_up_actions()

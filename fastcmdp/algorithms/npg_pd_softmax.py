@@ -131,6 +131,7 @@ class NPGPDSoftmaxRun(Run):
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
             centre=np.zeros((replicates, 1 + m)),
         )
         self.set_up_actions()

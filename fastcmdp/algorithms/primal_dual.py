@@ -138,6 +138,7 @@ class PrimalDualRun(Run):
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
