@@ -10,7 +10,7 @@ import numpy as np
 from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import LONGEST, update_level
+from fastcmdp.kernels.levels import cut, level_of, update_level
 from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
 from fastcmdp.kernels.simulate import World
 from fastcmdp.kernels.streams import next_word, to_unit
@@ -26,8 +26,8 @@ class Steps(NamedTuple):
     """Settings of the outer loop.
 
     With ``adaptive_step`` the step on Q_f is step / sqrt(T N_f), with ``adaptive_tol`` the tolerance of constraint i
-    is tol_i sqrt(N_i / T): N_f is the level of the mean square of Q_f - V_f over nu, measured along the run. Without,
-    they are step and tol_i.
+    is tol_i sqrt(N_i / T): N_f is the level of the mean square of Q_f - V_f over nu, measured along the run, before the
+    critics at hand. Without, they are step and tol_i.
     """
 
     n_outer: int  # T
@@ -61,6 +61,7 @@ class RunState(NamedTuple):
     critic: np.ndarray  # float64[R, (1+m) d]
     recent: np.ndarray  # float64[R, 1+m]: levels N lately
     average: np.ndarray  # float64[R, 1+m]: the same since the start
+    longest: np.ndarray  # float64[R, 1+m]: largest root of the mean square of Q_f - V_f so far
     sums: np.ndarray  # float64[R, 1+2m]: sums of estimates of J over N_0; NaN for the multipliers
 
 
@@ -192,10 +193,9 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work)
         n_violated = 0
         for i in range(m):
-            level = update_level(state, r, 1 + i, square[1 + i], 0)
             tol = steps.tol[i]
             if steps.adaptive_tol:
-                tol *= math.sqrt(level) / root_t
+                tol *= math.sqrt(level_of(state, r, 1 + i)) / root_t
             if not value[1 + i] >= -tol:
                 violated[n_violated] = i
                 n_violated += 1
@@ -204,13 +204,15 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             signal = 1 + violated[0]
         elif n_violated > 1:
             signal = 1 + violated[((next_word(rng, 0) >> _HALF) * _U64(n_violated)) >> _HALF]
-        level = update_level(state, r, 0, square[0], 0)
-        if signal > 0:
-            level = max(state.recent[r, signal], state.average[r, signal])
         h = steps.step
         if steps.adaptive_step:
-            level = max(level, square[signal] / LONGEST)
+            level = level_of(state, r, signal)
             h = h / (root_t * math.sqrt(level)) if level > 0.0 else 0.0
+        for k in range(1 + m):
+            shorter = cut(state, r, k, math.sqrt(square[k]))
+            if k == signal and steps.adaptive_step:
+                h *= shorter
+            update_level(state, r, k, square[k], 0)
         at = signal * d
         finite = True
         for k in range(1 + m):

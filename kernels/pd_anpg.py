@@ -14,7 +14,7 @@ import numpy as np
 from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import LONGEST, dual_rate, update_level
+from fastcmdp.kernels.levels import cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.npg_pd import Projected, projected
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
 from fastcmdp.kernels.policy.softmax import refresh_touched
@@ -27,8 +27,9 @@ class Steps(NamedTuple):
 
     With ``adaptive``, eta = eta_scale / sqrt(K N) and zeta_i = zeta_scale_i sigma_r / (sigma_i^2 sqrt(K)): N is
     the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci. All
-    levels are measured along the run, first in ``n_pilot`` outer steps that move nothing. Without, eta =
-    eta_scale and zeta_i = zeta_scale_i.
+    levels are measured along the run, over the batches before the one at hand, first in ``n_pilot`` outer steps that
+    move nothing; no step is longer than the longest before it (`levels`). Without, eta = eta_scale and zeta_i =
+    zeta_scale_i.
     """
 
     n_outer: int  # K
@@ -55,6 +56,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
     recent: np.ndarray  # float64[R, 2+m]: levels of omega.F omega and of the variances of J, lately
     average: np.ndarray  # float64[R, 2+m]: the same since the start
+    longest: np.ndarray  # float64[R, 1+m]: largest root of omega.F omega and |J_ci estimate - margin| so far
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
 
 
@@ -179,28 +181,31 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)
             break
-        level = update_level(state, r, 0, norm, steps.n_pilot)
-        mean, variance = mean_and_variance(work.occupancy_total, n_inner, 0)
-        spread = math.sqrt(update_level(state, r, 1, variance, steps.n_pilot))
         learning = state.outer[r] >= 0
-        if learning:
-            sums[0] += mean
         for i in range(m):
-            mean, variance = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
-            variance = update_level(state, r, 2 + i, variance, steps.n_pilot)
+            estimate = work.occupancy_total[n_inner, 1 + i]
+            if not steps.fresh:
+                estimate, _ = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root_k)
+                zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
             if learning:
-                sums[1 + i] += mean
                 sums[1 + m + i] += dual[i]
-                zeta = steps.zeta_scale[i]
-                if steps.adaptive_zeta:
-                    zeta *= dual_rate(spread, variance, root_k)
-                estimate = work.occupancy_total[n_inner, 1 + i] if steps.fresh else mean
                 moved = dual[i] - zeta * (estimate - steps.margin[i])
                 dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        eta = steps.eta_scale
+        if steps.adaptive_eta:
+            level = level_of(state, r, 0)
+            eta *= cut(state, r, 0, math.sqrt(norm))
+            eta = eta / (root_k * math.sqrt(level)) if level > 0.0 else 0.0
+        update_level(state, r, 0, norm, steps.n_pilot)
+        for k in range(1 + m):
+            mean, variance = mean_and_variance(work.occupancy_total, n_inner, k)
+            update_level(state, r, 1 + k, variance, steps.n_pilot)
+            if learning:
+                sums[k] += mean
         if learning and norm > 0.0:
-            eta = steps.eta_scale
-            if steps.adaptive_eta:
-                eta /= root_k * math.sqrt(max(level, norm / LONGEST))
             finite = True
             for i in range(n_slots):
                 work.omega[i] = theta[work.scores.coordinate[i]] + eta * work.omega[i]

@@ -88,7 +88,7 @@ def compare(cmdp: fc.CMDP, kind: str, settings: Any, draws: str = "fast") -> nai
     np.testing.assert_allclose(got.theta[1], state.theta, **close)
     np.testing.assert_allclose(got.critic[1], np.ravel(state.critic), **close)
     np.testing.assert_allclose(got.sums[1, : 1 + cmdp.n_constraints], state.sums, **close)
-    for name in ("recent", "average"):
+    for name in ("recent", "average", "longest"):
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), **close)
     return state
 

@@ -130,7 +130,7 @@ def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
     assert got.outer.tolist() == [0, state.outer] == [0, settings.outer]
     assert got.samples.tolist() == [0, state.samples]
     assert got.rng[1].tolist() == naive.state_words(state.rng)
-    for name in ("theta", "dual", "recent", "average", "centre", "sums"):
+    for name in ("theta", "dual", "recent", "average", "longest", "centre", "sums"):
         # Rounding of 1e-16 a step, in sums of up to 100 terms, fed back through up to 7 outer steps.
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), rtol=1e-10, atol=1e-11)
         assert not getattr(got, name)[0].any()

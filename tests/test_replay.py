@@ -137,7 +137,7 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -
     assert got.samples.tolist() == [0, state.samples]
     assert got.failed.tolist() == [-1, -1]
     assert got.rng[1].tolist() == naive.state_words(state.rng)
-    for name in ("theta", "dual", "recent", "average", "sums"):
+    for name in ("theta", "dual", "recent", "average", "longest", "sums"):
         # Rounding of 1e-16 a step, in sums of up to 100 terms, fed back through up to 12 outer steps.
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), rtol=1e-10, atol=1e-11)
         assert not getattr(got, name)[0].any()  # the replicate beside it has not moved

@@ -59,7 +59,7 @@ class Plain:
         self.critic = np.zeros((n, self.theta.size))
         self.place: Any = None  # state and action, where a segment goes on
         self.left = self.kept = self.outer = self.samples = 0
-        self.recent, self.average, self.sums = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.recent, self.average, self.longest, self.sums = (np.zeros(n) for _ in range(4))
 
     def probabilities(self, state: Any) -> Any:
         z = np.real(self.logits(self.theta, state))
@@ -127,9 +127,7 @@ class Plain:
                 state = self.start()
                 value = value + self.critic @ self.gradients(state).T @ self.probabilities(state)
             value = value / steps.n_start_draws
-            self.average += (square - self.average) / (self.outer + 1)
-            self.recent += (square - self.recent) * max(0.05, 1 / (self.outer + 1))
-            level = np.maximum(self.recent, self.average)
+            level = np.maximum(self.recent, self.average)  # of the critics before
             missed = np.flatnonzero(value[1:] < -steps.tol * np.sqrt(level[1:]) / root) + 1
             f = missed[0] if len(missed) else 0
             if len(missed) > 1:
@@ -137,9 +135,13 @@ class Plain:
             if f == 0:
                 self.kept += 1
                 self.sums += total / steps.n_inner / (1 - self.simulator.gamma)
-            self.theta = (
-                self.theta + steps.step / root / math.sqrt(max(level[f], square[f] / 9)) * self.critic[f]
-            )
+            if level[f] > 0:
+                length = math.sqrt(square[f])
+                h = steps.step / root / math.sqrt(level[f]) * min(1.0, self.longest[f] / length)
+                self.theta = self.theta + h * self.critic[f]
+            self.longest = np.maximum(self.longest, np.sqrt(square))
+            self.average += (square - self.average) / (self.outer + 1)
+            self.recent += (square - self.recent) * max(0.05, 1 / (self.outer + 1))
             self.outer += 1
 
 
@@ -183,7 +185,7 @@ def test_runs_replay(which: str, kind: str, request: pytest.FixtureRequest) -> N
     close = {"rtol": 1e-9, "atol": 1e-10}
     np.testing.assert_allclose(got.theta[1], twin.theta, **close)
     np.testing.assert_allclose(got.critic[1], twin.critic.ravel(), **close)
-    for name in ("recent", "average"):
+    for name in ("recent", "average", "longest"):
         np.testing.assert_allclose(getattr(got, name)[1], getattr(twin, name), **close)
     np.testing.assert_allclose(got.sums[1, : 1 + simulator.n_constraints], twin.sums, **close)
 

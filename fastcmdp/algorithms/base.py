@@ -84,14 +84,14 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     return np.broadcast_to(array, m).copy()
 
 
-def dual_cap(problem: Problem, given: float | None, factor: float = 2.0) -> NDArray[np.float64]:
+def dual_cap(problem: Problem, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
-    ``given`` in the user's units, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
+    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
     """
     cmdp, m = problem.cmdp, problem.cmdp.n_constraints
     if given is not None:
-        return np.asarray(cmdp.from_user_duals(np.full(m, given)), np.float64)
+        return np.asarray(cmdp.from_user_duals(per_constraint(given, m, "lambda_max")), np.float64)
     slater = None if problem.optimum is None else problem.optimum.slater
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)

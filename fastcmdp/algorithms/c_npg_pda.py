@@ -69,8 +69,8 @@ class CNPGPDA(PrimalDual):
         constant. None: measured along the run, see `fastcmdp.algorithms.primal_dual`.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 4 / ((1-gamma) c_slater) where the Slater value is known,
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 4 / ((1-gamma) c_slater) where the Slater value is known,
         else no cap.
     dual_estimate : "fresh" or "inner"
         J_c for the dual step from a rollout of its own, or the mean over the N occupancy rollouts at hand.

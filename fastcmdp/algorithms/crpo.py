@@ -24,8 +24,8 @@ keep that order and take the constants from the critic: with N_f the level of E_
     alpha / (1-gamma) = c_alpha sqrt(2 log A / (T N_f)),    tol_i = c_tol sqrt(2 log A N_ci / T) / (1-gamma).
 
 The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
-second. A level is the larger of a recent and an overall mean (``kernels/levels.py``), and N_f at least 1/9 of the
-square just measured, which bounds a step. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0
+second. A level is the larger of a recent and an overall mean over the outer steps before t, and a step longer than
+all before it is cut to the longest of them (``kernels/levels.py``); the first outer step only measures. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0
 cannot be empty and mean gap and violation over N_0 are at most tol, if critics are exact (derived;
 ``docs/algorithms.md``).
 """
@@ -133,6 +133,7 @@ class CRPO(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo"
+    version: ClassVar[int] = 2
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = "chains"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),
@@ -290,6 +291,7 @@ class CRPORun(Run):
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),
             average=np.zeros((replicates, 1 + m)),
+            longest=np.zeros((replicates, 1 + m)),
         )
         self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
         self.set_up_actions()

@@ -87,6 +87,7 @@ class CRPOSoftmax(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo-softmax"
+    version: ClassVar[int] = 2
     tabular_only: ClassVar[bool] = True
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (0.001, 0.1),

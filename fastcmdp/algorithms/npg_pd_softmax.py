@@ -24,7 +24,9 @@ ones do not, and policies wander. A step of order T^-1/2 keeps the rate (derived
     eta_t/(1-gamma) = c_eta sqrt(2 log A) / sqrt(T N_t),     zeta_it = c_zeta sigma_r / (sigma_i^2 sqrt(T)),
 
 N_t the level of the mean over states of sum_a pi (Q_L - V_L)^2, sigma_f the spread of one rollout of f from rho and pi
-about the level of J_f.
+about the level of J_f, all of the outer steps before t: J_c and its spread come from the same rollouts, and where costs
+are rare a zeta that knew them would let the multiplier fall when none is seen, by more than it rises when one is. The
+first outer step only measures.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ class NPGPDSoftmax(Algorithm):
         measured along the run, see the module's text.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
         else no cap.
 
     Raises
@@ -82,14 +84,15 @@ class NPGPDSoftmax(Algorithm):
     zeta: float | Sequence[float] | None = None
     c_eta: float = 1.0
     c_zeta: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
 
     name: ClassVar[str] = "npg-pd-softmax"
     tabular_only: ClassVar[bool] = True
+    version: ClassVar[int] = 2
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.1, 10.0), "c_zeta": (0.1, 10.0)}
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",))
+        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max"))
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
@@ -131,6 +134,7 @@ class NPGPDSoftmaxRun(Run):
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
             centre=np.zeros((replicates, 1 + m)),
         )
         self.set_up_actions()

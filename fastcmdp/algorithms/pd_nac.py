@@ -77,8 +77,8 @@ class PDNAC(Algorithm):
         <= 1 to explore. Kernel units. None: the module's powers of K.
     c_alpha, c_dual, c_beta, c_explore : float
         Factors on those.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
         else no cap.
     restart : bool
         Restart the chain with probability 1-gamma a step, or let it run.
@@ -107,7 +107,7 @@ class PDNAC(Algorithm):
     c_dual: float = 1.0
     c_beta: float = 1.0
     c_explore: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
     restart: bool = True
     dual_estimate: Literal["sample", "sum"] = "sample"
 
@@ -124,8 +124,8 @@ class PDNAC(Algorithm):
         self.check(
             {"outer": 1},
             ("c_alpha", "c_dual", "c_beta", "c_explore"),
-            ("alpha", "beta", "explore", "lambda_max"),
-            ("eta",),
+            ("alpha", "beta", "explore"),
+            ("eta", "lambda_max"),
         )
         for name in ("beta", "explore"):
             value = getattr(self, name)

@@ -16,10 +16,13 @@ scaling in K and take the constants from measurements:
 N_k the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci,
 A the largest number of choices in a state. The first minimises the mirror-descent bound KL(pi* || pi_0) /
 (eta K) + eta N / 2 with KL <= log A; the second moves the multiplier by its natural scale sigma_r / sigma_i
-under noise alone over the run. The level N_k is the larger of its average so far and of the last twenty outer
-steps, this one included, and no step has a natural norm above three times its root: so a policy that has just found a
-reward does not jump. This rule is the project's own, and no theorem covers it: eta_k depends, weakly, on omega_k
-itself. With ``eta=`` and ``zeta=`` given, the recursion is the published one.
+under noise alone over the run. The level N_k is the larger of its average so far and of that of the last twenty outer
+steps, and so are sigma_r^2 and sigma_i^2; all are of the outer steps before k, the pilot's included, so that given the
+past E[eta_k omega_k] = eta_k E[omega_k]: a rate that knew its own batch would shorten the steps that say most. A step
+longer than all before it, in the natural norm or in |J_ci estimate - margin|, is cut to the longest of them, so that a
+policy that has just found a reward does not jump. Cuts become rare, and those of a whole run add up to less than its
+longest step (``kernels/levels.py``). This rule is the project's own, and no theorem covers it. With ``eta=`` and
+``zeta=`` given, the recursion is the published one.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ class PrimalDual(Algorithm):
 
     cap_factor: ClassVar[float] = 2.0
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = "rollouts"
+    version: ClassVar[int] = 2
 
     outer: int = 2000
     inner: int = 100
@@ -75,13 +79,13 @@ class PrimalDual(Algorithm):
     zeta: float | Sequence[float] | None = None
     c_eta: float = 1.0
     c_zeta: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
     dual_estimate: Literal["fresh", "inner"] = "fresh"
     pilot: int = 40
 
     def __post_init__(self) -> None:
         self.check(
-            {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",)
+            {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max")
         )
         check_words(self, {"dual_estimate": ("fresh", "inner")})
 
@@ -137,6 +141,7 @@ class PrimalDualRun(Run):
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
