@@ -183,7 +183,7 @@ def start(
     try:
         if windows is None:
             windows = default_windows(cast(CMDP, cmdp), algorithm) if exact else WINDOWS
-        points = even_points(algorithm.outer, windows) if isinstance(windows, int) else windows
+        points = even_points(algorithm.outer, windows) if isinstance(windows, int) else windows.copy()
         trace = new_record(algorithm, cmdp, points, replicates, exact=exact)
     except MemoryError as error:
         raise SettingError(

@@ -242,8 +242,9 @@ class Algorithm:
         if coarsest > samples:
             one = replace(made, outer=1).expected_samples(cmdp)
             if one > samples:
+                least = math.ceil(one)
                 raise BudgetError(
-                    f"samples = {samples!r}: at least {one:.3g} for one outer step of {cls.name} is expected"
+                    f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
                 )
             low = high
         for _ in range(60):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.policies import TabularSoftmax
 from fastcmdp.problem import EXACT_CHOICES
 from fastcmdp.runs.record import LAST_QUARTER
 from fastcmdp.runs.scales import Scales
@@ -20,7 +21,7 @@ Float = NDArray[np.float64]
 MISSED = 0.01  # of the range of J_c: a violation to speak of
 WIDE = 0.1  # of the range of J_r: a gap to speak of
 BETTER = 0.95  # of the first policy's error: what is above has learned nothing
-UNSEEN = 1e-3  # of the range of J_r: a first policy with less hardly ever sees the reward
+UNSEEN = 0.01  # of the range of J_r: a first policy with less hardly ever sees the reward
 FAR = 0.5  # of the exact multiplier
 CLIMBING = 1.1  # a multiplier's last quarter against the quarter before
 SMALL = 0.05  # of what a multiplier must be to outweigh the reward: below, its size does not matter
@@ -103,8 +104,18 @@ def _said(value: float) -> str:
 
 
 def _remedies(result: Result) -> Iterator[str]:
-    """What helped where limits were missed; see docs/algorithms.md."""
-    return iter(())
+    """What helped where limits were missed: `python bench/misses.py`."""
+    name = result.algorithm.name
+    if not result.algorithm.output.some:
+        others = [other for other in ("npg-pd-softmax", "crpo-softmax") if other != name]
+        if not isinstance(result.policy_class, TabularSoftmax):
+            others = ["crpo"]
+        yield (
+            f"What helped where {name} or others of its kind missed a limit: {' or '.join(others)} at as many samples; "
+            "more outer steps; other inner steps (docs/algorithms.md)."
+        )
+    else:
+        yield f"A smaller tol or c_tol holds {name} closer to its limits."
 
 
 def _multipliers(result: Result) -> Iterator[str]:
@@ -164,8 +175,8 @@ def _learned(result: Result) -> Iterator[str]:
             " and still rising: more outer steps help" if now - before > WIDE * share * scales.reward else ""
         )
         yield (
-            f"The gap is {share:.0%} of what J_r can range over; J_r is {now:.4g} in the last quarter after {before:.4g} "
-            f"in the third{trend}."
+            f"The gap is {share:.0%} of what J_r can range over; J_r is {now:.4g} in the last quarter after "
+            f"{before:.4g} in the third{trend}."
         )
     else:
         return

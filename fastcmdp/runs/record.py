@@ -279,8 +279,7 @@ class Record:
             bounds[:, i] = np.where(known, (within + rest * np.abs(values[:, i] - here)) / steps, np.nan)
         slack: Float = least_slack(self.cmdp, values)
         for r, i in np.argwhere(np.isnan(found[:, :, 0])):
-            first = min(begin, i)
-            found[r, i] = values[r, first + int(slack[r, first : i + 1].argmax())]
+            found[r, i] = values[r, int(slack[r, : i + 1].argmax())]
             bounds[r, i] = 0.0
         lost = ~np.isfinite(values).all(axis=2)
         found[lost], bounds[lost] = np.nan, np.nan
@@ -308,7 +307,7 @@ class Record:
         rest = np.maximum(self.kept[:, i] - np.maximum(place + 1, low), 0)
         mixed = self.occupancies[lane] + rest[:, None] * self.occupancies[MEMBER]
         none = (place < 0) | (self.kept[:, i] == low)
-        return np.where(none[:, None], self.occupancies[CLOSEST], mixed)
+        return np.asarray(np.where(none[:, None], self.occupancies[CLOSEST], mixed))
 
 
 def new_record(
