@@ -705,9 +705,9 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values
     kernel_slack = slack(values.mixture) / values.constraint_scale
     missed = -kernel_slack.min(axis=2, initial=0.0)
     lost = np.isnan(values.mixture).any(axis=2)
-    violation = np.where(lost, np.nan, -slack(values.mixture).min(axis=2, initial=0.0))
+    violation = np.where(lost, np.nan, 0.0 - slack(values.mixture).min(axis=2, initial=0.0))  # no -0.0
     last_lost = np.isnan(values.last).any(axis=2)
-    last_violation = np.where(last_lost, np.nan, -slack(values.last).min(axis=2, initial=0.0))
+    last_violation = np.where(last_lost, np.nan, 0.0 - slack(values.last).min(axis=2, initial=0.0))
     columns = {
         "task": np.repeat(of.name[tasks].astype("U32"), n),
         "configuration": text(made.key),

@@ -27,7 +27,7 @@ from fastcmdp.sweep.specification import Algorithms, Model, Sweep, place_of, pla
 
 MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
 MOST_MODELS = 1_000_000
-ROWS = 1  # version of what a run leaves in the store
+ROWS = 2  # version of what a run leaves in the store
 DRAWS = "fast"
 
 
