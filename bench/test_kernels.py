@@ -15,7 +15,7 @@ from numba import njit
 import fastcmdp as fc
 from fastcmdp.kernels import asgd, pd_anpg
 from fastcmdp.kernels.policy.scores import collect_scores
-from fastcmdp.problem import streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
 
 H = 100
@@ -63,7 +63,7 @@ def test_tables(benchmark, dense, who):
 
 def batch(run):
     """Work space with one batch of scores and targets collected."""
-    work, tables, data = run.work(), run.problem.tables, run.problem.policy.data
+    work, tables, data = run.work(), run.world.tables, run.world.policy.data
     pd_anpg.sample_batch(tables, run.actions[0], run.state.rng[0], H, True, work)
     n_slots = collect(data, run.state.theta[0], tables, run.actions[0], work.pair, work.scores)
     work.target[:] = work.advantage[:, 0] * tables.horizon

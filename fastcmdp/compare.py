@@ -42,12 +42,12 @@ from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.plots import curves
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.problem import EXACT_CHOICES
 from fastcmdp.runs import Averages, Result, excess
 from fastcmdp.runs.scales import Scales
 from fastcmdp.solve import Progress
 from fastcmdp.solve import solve as run
 from fastcmdp.tuned import check_constants, constants_for, read_constants
+from fastcmdp.worlds import EXACT_CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -321,7 +321,7 @@ def check_problem(cmdp: CMDP, policy: Policy | None, best: Optimum | bool | None
             f"cmdp = {cmdp!r}: a CMDP is expected, from CMDP.from_arrays, fastcmdp.load or fastcmdp.envs; simulators "
             "have no exact optimum to compare with"
         )
-    if policy is not None and (isinstance(policy, type) or not hasattr(policy, "bind")):
+    if policy is not None and not isinstance(policy, Policy):
         raise SettingError(
             f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
         )

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,12 @@ from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.exact import Optimum, optimum
-from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
-from fastcmdp.problem import EXACT_CHOICES, Problem
+from fastcmdp.exact import Optimum
+from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
 WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
 LEAST_WINDOWS = 20
@@ -110,10 +109,6 @@ def solve(
     (True, (2,), (2, 1))
     """
     algorithm = PDANPG() if algorithm is None else algorithm
-    if isinstance(optimum, Optimum) and isinstance(cmdp, CMDP) and optimum.policy.shape != (cmdp.n_choices,):
-        raise SettingError(
-            f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
-        )
     for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
         if not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
@@ -132,11 +127,6 @@ def solve(
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
 
 
-def default_policy(cmdp: CMDP | Simulator) -> Policy:
-    """The policy class where none is given."""
-    return LogLinear() if isinstance(cmdp, Simulator) else TabularSoftmax()
-
-
 def start(
     cmdp: CMDP | Simulator,
     algorithm: Algorithm,
@@ -148,41 +138,26 @@ def start(
     draws: str = "fast",
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
-    if not isinstance(cmdp, CMDP | Simulator):
-        raise ModelError(f"the model is of type {type(cmdp).__name__}; give a CMDP or a Simulator")
+    exact_model = has_table(cmdp)
     if not isinstance(algorithm, Algorithm):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
-    if isinstance(policy, type) or not hasattr(policy, "bind"):
-        raise SettingError(
-            f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
-        )
-    if isinstance(cmdp, Simulator) and not algorithm.simulation:
+    check_policy(policy)
+    if not exact_model and not algorithm.simulation:
         raise SettingError(
             f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
-    tables: Any
-    best = None
     try:
-        bound = policy.bind(cmdp)
-        if isinstance(cmdp, Simulator):
-            if isinstance(known, Optimum) or known:
-                raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-            tables = cmdp.world(bound, algorithm.simulation == "chains")
-        else:
-            if known is None:
-                known = cmdp.n_choices <= EXACT_CHOICES
-            best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
-            tables = build_tables(cmdp, draws)
-        run = algorithm.run(Problem(cast(CMDP, cmdp), tables, bound, best, draws), seed, replicates)
+        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(
             f"not enough memory for replicates = {replicates} with policy = {policy!r} and {algorithm!r} ({error}); "
             "give fewer, a smaller policy, or smaller settings"
         ) from error
-    exact = best is not None
+    exact = world.optimum is not None
     try:
         if windows is None:
-            windows = default_windows(cast(CMDP, cmdp), algorithm) if exact else WINDOWS
+            windows = default_windows(world.table, algorithm) if exact else WINDOWS
         points = even_points(algorithm.outer, windows) if isinstance(windows, int) else windows.copy()
         trace = new_record(algorithm, cmdp, points, replicates, exact=exact)
     except MemoryError as error:
@@ -351,7 +326,7 @@ def load_run(
         seed,
         replicates,
         points,
-        (exact and not isinstance(cmdp, Simulator)) if optimum is None else optimum,
+        (exact and has_table(cmdp)) if optimum is None else optimum,
         draws,
     )
     restore(result, path, head, arrays)

@@ -23,8 +23,9 @@ from fastcmdp.kernels.critics import Gradients
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 11
 collect = from_python(collect_scores)
@@ -34,7 +35,7 @@ SMALL = ["random", "no constraint", "three constraints", "one state", "start wit
 
 
 def make_run(cmdp: fc.CMDP, policy: Any, settings: Any, replicates: int = 1, draws: str = "fast") -> CRPORun:
-    run = settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy, False, draws), SEED, replicates)
     assert isinstance(run, CRPORun)
     return run
 
@@ -405,7 +406,7 @@ def test_networks_learn() -> None:
     result = fc.solve(cmdp, fc.CRPO(outer=600, inner=2000), policy=policy, replicates=2, seed=1)
     assert (result.gap < 0.03 * fc.optimum(cmdp).reward).all()
     assert (result.violation < 0.03 * np.abs(cmdp.limits)).all()
-    first = fc.evaluate(cmdp, fc.PDANPG().run(result.run.problem, 0, 1).policies()[0])
+    first = fc.evaluate(cmdp, fc.PDANPG().run(result.run.world, 0, 1).policies()[0])
     assert fc.optimum(cmdp).reward - first.reward > 0.1 * fc.optimum(cmdp).reward
 
 
@@ -471,7 +472,7 @@ def test_relu_scores_and_their_bound() -> None:
         prob = run.policies()[0]
         scores = run.scores(len(pairs))
         n_slots = collect(
-            bound.data, w, run.problem.tables, run.actions[0], np.array(pairs), len(pairs), scores
+            bound.data, w, run.world.tables, run.actions[0], np.array(pairs), len(pairs), scores
         )
         phi = [net.gradient(w.tolist(), q) for q in pairs]
         expected = naive.collect_scores(naive.plain(cmdp), phi, prob.tolist(), pairs)
@@ -494,7 +495,7 @@ def test_relu_score_bound_is_reached() -> None:
     run.state.theta[0] = [1, 1, 1, 1, 50, 50, 1, 1]  # W_r = (1, 50) where b_r = 1, else (1, 1)
     run.refresh()
     scores = run.scores(1)
-    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), 1, scores)
+    collect(bound.data, run.state.theta[0], run.world.tables, run.actions[0], np.array([0]), 1, scores)
     assert (scores.value**2).sum() == pytest.approx(2.0, rel=1e-6)
     assert bound.score_bound == 2.0
 

@@ -23,7 +23,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import draws
 from fastcmdp.kernels.asgd import Momentum
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
 
 HOLDS, FAILS = 5e-5, 1e-12  # p-values on fixed seeds: as in test_estimators.py

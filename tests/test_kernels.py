@@ -25,9 +25,9 @@ from fastcmdp.kernels import asgd, pd_anpg, rollouts, streams, tables
 from fastcmdp.kernels.policy import softmax
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, natural_norm
 from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
-from fastcmdp.problem import Problem
-from fastcmdp.problem import streams as make_streams
+from fastcmdp.streams import streams as make_streams
 from fastcmdp.tables import build_actions, build_tables, entry_type
+from fastcmdp.worlds import TableWorld
 
 HALF_WORDS = [0, 1, 2**31, 2**32 - 1]
 WORDS = [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
@@ -276,9 +276,9 @@ def run_many_models() -> None:
                 spelled,
                 *(() if policy in networks else others),  # a solver more takes seconds to compile
             ):
-                run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
+                run = settings.run(TableWorld.of(cmdp, policy), 0, 2)
                 run.advance(1, 3, run.work())
-        build_actions(run.problem.tables, run.policies()[0])
+        build_actions(run.world.tables, run.policies()[0])
     kernels = [tables.build_state_rows, tables.build_branches, tables.build_choice_words, tables.build_start]
     kernels += [tables.fill_actions, softmax.refresh_all, pd_anpg.advance]
     print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))

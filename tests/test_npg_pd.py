@@ -16,8 +16,8 @@ from fastcmdp import exact
 from fastcmdp.kernels import asgd, npg_pd
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 
@@ -70,7 +70,7 @@ def test_projected(kind: str, n_steps: int) -> None:
 def test_projection_of_what_is_no_number() -> None:
     cmdp = MODELS["random"]
     for policy in (fc.TabularSoftmax(), fc.LogLinear(np.eye(cmdp.n_choices))):
-        problem = Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None)
+        problem = TableWorld.of(cmdp, policy)
         run = fc.NPGPD(outer=5, inner=9, pilot=2, step=1e200, radius=3.0).run(problem, 0, 1)
         run.advance(0, 7, run.work())
         assert run.state.failed.tolist() == [0]
@@ -80,7 +80,7 @@ def test_projection_of_what_is_no_number() -> None:
 def test_published_steps_and_weights() -> None:
     cmdp = fc.envs.river_swim()
     best = fc.optimum(cmdp)
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), best)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax(), best)
     unit = 1 - cmdp.gamma
     solver = fc.NPGPD(inner=4, average="weighted", sigma_f=0.2, step=5.0, radius=7.0).solver(problem)
     # Of |2 (w.g - A) g|, the 2 is in the step; a_k = 1/(sigma (k + 1)); the ball is one of w = (1-gamma) omega.
@@ -93,7 +93,7 @@ def test_published_steps_and_weights() -> None:
     cap = 2 / (unit * best.slater)
     assert solver.radius == pytest.approx(2 * math.sqrt(2) * (1 + 2 * cap) / (2.0 / 20 * unit) / unit)
     assert fc.NPGPD(radius=math.inf).solver(problem).radius == math.inf
-    free = Problem(cmdp, problem.tables, problem.policy, None)
+    free = TableWorld(cmdp, problem.tables, problem.policy)
     assert fc.NPGPD().solver(free).radius == math.inf
     for wrong in ({"radius": 0.0}, {"radius": -math.inf}, {"step": 0}, {"average": "tail"}, {"c_step": -1.0}):
         with pytest.raises(fc.SettingError, match=next(iter(wrong))):
@@ -121,7 +121,7 @@ SOFTMAX = {
 @pytest.mark.parametrize("settings", SOFTMAX.values(), ids=SOFTMAX)
 @pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS)
 def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), None)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax())
     run = settings.run(problem, 20, 2)
     run.advance(1, settings.outer, run.work())
     state = naive.State(cmdp.n_choices, cmdp.n_constraints, 0, naive.streams(20, 1, LANES))
@@ -138,7 +138,7 @@ def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
 
 def test_softmax_overflow_stops_a_replicate() -> None:
     cmdp = MODELS["random"]
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), None)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax())
     run = fc.NPGPDSoftmax(outer=9, eta=1e308).run(problem, 20, 1)
     run.advance(0, 9, run.work())
     state = naive.State(cmdp.n_choices, 1, 0, naive.streams(20, 0, LANES))
@@ -240,7 +240,7 @@ def test_a_margin_makes_the_violation_zero_in_expectation() -> None:
 def test_default_kappa() -> None:
     """c_kappa / ((1-gamma) sqrt(K)), at most half the Slater value; with `kappa` in the user's units."""
     tables, policy = build_tables(STRICT), fc.TabularSoftmax().bind(STRICT)
-    known, free = Problem(STRICT, tables, policy, BEST), Problem(STRICT, tables, policy, None)
+    known, free = TableWorld(STRICT, tables, policy, BEST), TableWorld(STRICT, tables, policy)
     made = fc.CNPGPDA(outer=100, c_kappa=0.3)
     assert made.tightening(known) == pytest.approx(0.3 / (0.2 * 10))
     assert fc.CNPGPDA(outer=1).tightening(known) == pytest.approx(BEST.slater / 2)

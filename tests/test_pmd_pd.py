@@ -10,8 +10,9 @@ import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.truncated import truncated
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 
 def uneven() -> fc.CMDP:
@@ -90,7 +91,7 @@ def test_truncated_rollouts_have_the_right_mean() -> None:
     ],
 )
 def test_outer_steps(settings: fc.PMDPD) -> None:
-    problem = Problem(MODEL, build_tables(MODEL), fc.TabularSoftmax().bind(MODEL), BEST)
+    problem = TableWorld.of(MODEL, fc.TabularSoftmax(), BEST)
     run = settings.run(problem, 5, 2)
     twin = naive.MirrorState(naive.plain(MODEL), 2, naive.streams(5, 1, LANES))
     run.advance(1, 4, run.work())

@@ -14,11 +14,10 @@ from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Output
 from fastcmdp.algorithms.variants import variant
 from fastcmdp.npz import read_arrays, write_arrays
-from fastcmdp.problem import Problem
 from fastcmdp.runs.loop import Crew, Stopped, advance_all
 from fastcmdp.runs.record import even_points, gap_weights, new_record
 from fastcmdp.solve import default_windows
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 MODEL = fc.envs.garnet(n_states=5, n_actions=3, gamma=0.8, seed=3)
 BEST = fc.optimum(MODEL)
@@ -35,7 +34,7 @@ def short(name, outer):
 def truth(settings, seed=0, replicates=2, policy=None):
     """J of pi_0..pi_K, float64[R, K+1, 1+m], and which steps count, bool[R, K]: step by step, by another way."""
     policy = policy or fc.TabularSoftmax()
-    problem = Problem(MODEL, build_tables(MODEL), policy.bind(MODEL), BEST)
+    problem = TableWorld.of(MODEL, policy, BEST)
     run = settings.run(problem, seed, replicates)
     values = np.empty((replicates, settings.outer + 1, 1 + MODEL.n_constraints))
     counts = np.empty((replicates, settings.outer), bool)
@@ -248,7 +247,7 @@ def test_points_are_even_and_early(n_outer, windows):
 def test_a_run_can_be_told_to_stop():
     import threading
 
-    problem = Problem(MODEL, build_tables(MODEL), fc.TabularSoftmax().bind(MODEL), BEST)
+    problem = TableWorld.of(MODEL, fc.TabularSoftmax(), BEST)
     run = fc.PDANPG(outer=100, inner=5, pilot=0).run(problem, 0, 2)
     stop, told = threading.Event(), []
     with Crew(run, 1, piece=10) as crew:
@@ -370,7 +369,7 @@ def test_a_missed_limit_and_a_multiplier_on_its_way_are_told():
 def test_a_multiplier_far_from_the_exact_one_is_told():
     result = fc.solve(MODEL, short("pd-anpg", 400), replicates=2, optimum=BEST)
     other = dataclasses.replace(BEST, duals=BEST.duals + 10.0)
-    result.run.problem = dataclasses.replace(result.run.problem, optimum=other)
+    result.run.world = dataclasses.replace(result.run.world, optimum=other)
     assert f"{other.duals[0]:.3g} at the optimum" in "\n".join(result.notes())
 
 

@@ -21,8 +21,9 @@ from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import LogLinear, TabularSoftmax
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 20
 MODELS = {name: CMDP(**rows) for name, rows in naive.MODELS.items()}
@@ -32,7 +33,7 @@ every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys()
 def make_run(
     cmdp: CMDP, policy: Any, settings: PrimalDual, replicates: int = 1, draws: str = "fast"
 ) -> PrimalDualRun:
-    return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
+    return settings.run(TableWorld.of(cmdp, policy, False, draws), SEED, replicates)
 
 
 def random_policy(cmdp: CMDP, spread: float) -> list[float]:
@@ -71,8 +72,8 @@ def test_sample_batch(cmdp: CMDP, fresh: bool, n_pairs: int) -> None:
     prob = random_policy(cmdp, 1.0)
     run = make_run(cmdp, TabularSoftmax(), PDANPG(inner=n_pairs))
     work, rng = run.work(), run.state.rng[0]
-    actions = build_actions(run.problem.tables, np.array(prob))
-    transitions = pd_anpg.sample_batch(run.problem.tables, actions, rng, n_pairs, fresh, work)
+    actions = build_actions(run.world.tables, np.array(prob))
+    transitions = pd_anpg.sample_batch(run.world.tables, actions, rng, n_pairs, fresh, work)
 
     words = naive.streams(SEED, 0, LANES)
     expected = naive.sample_batch(naive.plain(cmdp), prob, words, n_pairs, fresh)

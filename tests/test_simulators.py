@@ -28,7 +28,8 @@ from fastcmdp import exact
 from fastcmdp.kernels import draws, simulate
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
+from fastcmdp.worlds import SimulatedWorld
 
 if config.DISABLE_JIT:
     pytest.skip("simulators are compiled", allow_module_level=True)
@@ -48,7 +49,7 @@ def stock() -> fc.Simulator:
 
 def make_run(simulator: fc.Simulator, policy: Any, settings: fc.PDANPG, theta: Any = None) -> Any:
     bound = policy.bind(simulator)
-    run = settings.run(Problem(simulator, simulator.world(bound), bound, None), 6, 1)
+    run = settings.run(SimulatedWorld(simulator, simulator.world(bound), bound), 6, 1)
     if theta is not None:
         run.state.theta[0] = theta
     return run

@@ -494,7 +494,7 @@ def test_a_failed_task_is_kept_and_tried_again(monkeypatch, capsys, tmp_path):
     real = worker.run_all
 
     def failing(problem, settings, seeds, *rest):
-        if settings.outer > 100 and problem.cmdp.fingerprint() == first:
+        if settings.outer > 100 and problem.model.fingerprint() == first:
             raise ZeroDivisionError("of course")
         return real(problem, settings, seeds, *rest)
 

@@ -14,7 +14,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms.variants import variant
 from fastcmdp.cli import main
 from fastcmdp.compare import Scales
-from fastcmdp.problem import streams
+from fastcmdp.streams import streams
 from fastcmdp.tune import points, trial_constants, trial_seed
 from fastcmdp.tuned import read_constants, read_meta
 

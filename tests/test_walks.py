@@ -21,7 +21,8 @@ from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged
 from fastcmdp.kernels.walks import run_walk
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
+from fastcmdp.worlds import SimulatedWorld
 
 if config.DISABLE_JIT:
     pytest.skip("simulators are compiled", allow_module_level=True)
@@ -41,8 +42,8 @@ def cart() -> fc.Simulator:
 
 def make_run(simulator: fc.Simulator, policy: Any, settings: Any, replicates: int = 1) -> Any:
     bound = policy.bind(simulator)
-    problem: Any = Problem(simulator, simulator.world(bound, True), bound, None)
-    return settings.run(problem, SEED, replicates)
+    world = SimulatedWorld(simulator, simulator.world(bound, True), bound)
+    return settings.run(world, SEED, replicates)
 
 
 # Against plain Python on the same stream.
@@ -52,8 +53,8 @@ class Plain:
     """One replicate as the documentation has it; ``logits`` of (theta, state) may be complex."""
 
     def __init__(self, run: Any, r: int, logits: Callable[[Any, Any], Any]) -> None:
-        self.simulator, self.steps, self.world = run.problem.cmdp, run.steps, run.problem.tables
-        self.logits, self.bound = logits, run.problem.policy.critic_bound
+        self.simulator, self.steps, self.world = run.world.model, run.steps, run.world.tables
+        self.logits, self.bound = logits, run.world.policy.critic_bound
         self.theta, self.rng = run.state.theta[r].copy(), streams(SEED, r + 1)[r][:, 0].copy()
         n = self.world.n_signals
         self.critic = np.zeros((n, self.theta.size))

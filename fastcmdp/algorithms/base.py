@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
-from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.tables import Actions, RowSpace, row_space
+from fastcmdp.kernels.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
-from fastcmdp.problem import Problem, streams
-from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import n_action_entries, row_states
+from fastcmdp.streams import streams
+from fastcmdp.worlds.world import World
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -84,15 +82,15 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     return np.broadcast_to(array, m).copy()
 
 
-def dual_cap(problem: Problem, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
+def dual_cap(world: World, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
     ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
     """
-    cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    cmdp, m = world.model, world.model.n_constraints
     if given is not None:
         return np.asarray(cmdp.from_user_duals(per_constraint(given, m, "lambda_max")), np.float64)
-    slater = None if problem.optimum is None else problem.optimum.slater
+    slater = None if world.optimum is None else world.optimum.slater
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)
     return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
@@ -281,7 +279,7 @@ class Algorithm:
                 "general policies"
             )
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> Run:
+    def run(self, world: World, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""
         raise NotImplementedError
 
@@ -329,14 +327,14 @@ class Run:
 
     state: Any
 
-    def __init__(self, settings: Any, problem: Problem) -> None:
-        settings.check_policy(problem.policy)
+    def __init__(self, settings: Any, world: World) -> None:
+        settings.check_policy(world.policy)
         self.settings = settings
-        self.problem = problem
+        self.world = world
 
     def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
         """The arrays that every state has, as they are at the start."""
-        m = self.problem.cmdp.n_constraints
+        m = self.world.model.n_constraints
         return {
             "theta": self.initial_theta(replicates),
             "dual": np.zeros((replicates, m)),
@@ -349,66 +347,40 @@ class Run:
 
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:
         """Parameters of all replicates at the start, float64[R, d]."""
-        theta = np.zeros((replicates, self.problem.policy.n_parameters))
-        if self.problem.policy.initial is not None:
-            theta += self.problem.policy.initial
+        theta = np.zeros((replicates, self.world.policy.n_parameters))
+        if self.world.policy.initial is not None:
+            theta += self.world.policy.initial
         return theta
 
     def set_up_actions(self) -> None:
         """Make the action tables of all replicates: kept up to date, or made where a draw needs them."""
-        self.actions = [self._actions(r) for r in range(len(self.state.theta))]
+        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
+        draws = self.settings.outer_samples(self.world.model) / self.world.model.gamma
+        self.actions = [self.world.actions(theta, self.n_visited, draws) for theta in self.state.theta]
         self.refresh()
 
     @property
     def n_visited(self) -> int:
-        """Visited states of a simulator that are kept at most, at a time."""
-        return int(self.settings.inner) + 1
+        """Visited states without a number that are kept at most, at a time."""
+        return 1
 
-    def _actions(self, r: int) -> Any:
-        problem = self.problem
-        tables, policy = problem.tables, problem.policy
-        if isinstance(problem.cmdp, Simulator):
-            return problem.cmdp.live_actions(policy, self.state.theta[r], self.n_visited)
-        n_states = problem.cmdp.n_states
-        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
-        prob = np.empty(problem.cmdp.n_choices)
-        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
-        draws = self.settings.outer_samples(problem.cmdp) / problem.cmdp.gamma
-        if isinstance(policy.data, Tabular) or draws > n_states:
-            return Actions(entry, prob)
-        return LazyActions(
-            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_states(tables),
-            policy.data, self.state.theta[r], self.row_space(), np.zeros(1, np.int64),
-        )  # fmt: skip
+    def drawn(self, r: int) -> NDArray[np.float64]:
+        """Parameters that replicate r draws its actions with."""
+        theta: NDArray[np.float64] = self.state.theta[r]
+        return theta
 
     def refresh(self) -> None:
-        """Rebuild the action tables from theta: at the start, and after loading a state."""
+        """Rebuild the action tables: at the start, and after loading a state."""
         for r, actions in enumerate(self.actions):
-            if isinstance(actions, LazyActions):
-                actions.now[0] += 1
-            elif isinstance(actions, Actions):
-                self._refresh(r)
-
-    def _refresh(self, r: int) -> None:
-        actions = self.actions[r]
-        refresh_all(
-            self.problem.policy.data, self.state.theta[r], self.problem.tables,
-            Actions(actions.entry, actions.prob), self.row_space(),
-        )  # fmt: skip
+            self.world.refresh(actions, self.drawn(r))
 
     def policies(self) -> NDArray[np.float64]:
         """Action probabilities of all replicates, float64[R, C]."""
-        if isinstance(self.problem.cmdp, Simulator):
-            raise SettingError("a simulator has no table of action probabilities; its policy is theta")
-        for r, actions in enumerate(self.actions):
-            if isinstance(actions, LazyActions):
-                self._refresh(r)
-        return np.stack([actions.prob for actions in self.actions])
+        return np.stack([self.world.probabilities(a, self.drawn(r)) for r, a in enumerate(self.actions)])
 
     def fault(self, r: int) -> str:
         """Why replicate r failed, where a simulator is to blame; else ""."""
-        cmdp = self.problem.cmdp
-        return cmdp.fault(self.actions[r]) if isinstance(cmdp, Simulator) else ""
+        return self.world.fault(self.actions[r])
 
     def kept(self) -> NDArray[np.int64]:
         """Outer steps so far that count for the output, int64[R]: all, unless ``output.some``."""
@@ -417,12 +389,12 @@ class Run:
 
     def row_space(self) -> RowSpace:
         """Work space for one row of action entries."""
-        space: RowSpace = row_space(2 * self.problem.cmdp.widest)
+        space: RowSpace = row_space(2 * self.world.model.widest)
         return space
 
     def scores(self, n_pairs: int) -> SparseScores | DenseScores:
         """Work space for the scores of a batch of pairs."""
-        d, support = self.problem.policy.n_parameters, self.problem.policy.support
+        d, support = self.world.policy.n_parameters, self.world.policy.support
         if support == 0:
             return DenseScores(np.zeros((n_pairs, d)), np.arange(d, dtype=np.int32))
         slots = min(d, n_pairs * support)

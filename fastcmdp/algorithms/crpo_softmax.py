@@ -30,7 +30,7 @@ from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.td import Decaying
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 _DELAY = 4.0  # visits of a choice, on average, before its rate has fallen to a half (sigma = 1)
 
@@ -146,7 +146,7 @@ class CRPOSoftmax(Algorithm):
         steps = scheduled(cmdp, epsilon, c_T, c_in, 2.0 / sigma)
         return cls(**(steps | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
+    def run(self, world: World, seed: int, replicates: int) -> CRPORun:
         """Set up replicates that have not moved yet."""
-        delay = self.delay or _DELAY * self.c_step * problem.cmdp.n_choices
-        return CRPORun(self, problem, seed, replicates, Decaying(self.rate, delay, self.sigma))
+        delay = self.delay or _DELAY * self.c_step * world.model.n_choices
+        return CRPORun(self, world, seed, replicates, Decaying(self.rate, delay, self.sigma))

@@ -41,7 +41,7 @@ from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, 
 from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import npg_pd_softmax
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 C_K = 100.0  # outer steps: see docs/algorithms.md
 
@@ -112,22 +112,22 @@ class NPGPDSoftmax(Algorithm):
         check_constants(c_K=c_K)
         return cls(**({"outer": whole(c_K / e**2)} | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> NPGPDSoftmaxRun:
+    def run(self, world: World, seed: int, replicates: int) -> NPGPDSoftmaxRun:
         """Set up replicates that have not moved yet."""
-        return NPGPDSoftmaxRun(self, problem, seed, replicates)
+        return NPGPDSoftmaxRun(self, world, seed, replicates)
 
 
 class NPGPDSoftmaxRun(Run):
     """Replicates of tabular NPG-PD under way."""
 
-    def __init__(self, settings: NPGPDSoftmax, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    def __init__(self, settings: NPGPDSoftmax, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, m = world.table, world.table.n_constraints
         self.steps = npg_pd_softmax.Steps(
             n_outer=settings.outer,
             n_rollouts=settings.rollouts,
             **learning_rates(settings, cmdp),
-            dual_max=dual_cap(problem, settings.lambda_max),
+            dual_max=dual_cap(world, settings.lambda_max),
             start=cmdp.start.copy(),
         )
         self.state = npg_pd_softmax.RunState(
@@ -141,7 +141,7 @@ class NPGPDSoftmaxRun(Run):
 
     def work(self) -> npg_pd_softmax.Work:
         """Work space for one thread."""
-        n_choices, n_signals = self.problem.cmdp.n_choices, 1 + self.problem.cmdp.n_constraints
+        n_choices, n_signals = self.world.table.n_choices, 1 + self.world.table.n_constraints
         n_jobs = n_choices * self.settings.rollouts
         return npg_pd_softmax.Work(
             job_choice=np.repeat(np.arange(n_choices), self.settings.rollouts),
@@ -156,8 +156,8 @@ class NPGPDSoftmaxRun(Run):
     def advance(self, r: int, n_steps: int, work: npg_pd_softmax.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         npg_pd_softmax.advance(
-            self.problem.tables,
-            self.problem.policy.data,
+            self.world.tables,
+            self.world.policy.data,
             self.steps,
             self.state,
             self.actions[r],

@@ -40,7 +40,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels import asgd
 from fastcmdp.policies import Policy
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
 C_K = 400.0  # enough for garnets, the most demanding problems of fastcmdp.envs (docs/theory.md)
@@ -120,7 +120,9 @@ class PDANPG(PrimalDual):
         self.check(optional=("g_squared", "mu_f", "kappa", "kappa_tilde", "xi", "delta"))
         require(self.kappa is None or self.kappa >= 1.0, "kappa", self.kappa, "a number of at least 1")
         both = self.kappa is not None and self.mu_f is not None
-        require(not both, "kappa", self.kappa, f"either kappa or mu_f (here {self.mu_f}), which say the same,")
+        require(
+            not both, "kappa", self.kappa, f"either kappa or mu_f (here {self.mu_f}), which say the same,"
+        )
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             inside = value is None or (is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
@@ -158,17 +160,17 @@ class PDANPG(PrimalDual):
             delta=delta,
         )
 
-    def solver(self, problem: Problem) -> asgd.Momentum:
+    def solver(self, world: World) -> asgd.Momentum:
         """The ASGD steps."""
-        return self.momentum(problem.policy.score_bound)
+        return self.momentum(world.policy.score_bound)
 
     def n_skipped(self) -> int:
         """Inner steps before the average begins."""
         return self.inner // 2 if self.average == "tail" else 0
 
-    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+    def tightening(self, world: World) -> NDArray[np.float64]:
         """The margin in kernel units, float64[m]."""
-        cmdp = problem.cmdp
+        cmdp = world.model
         return per_constraint(self.margin, cmdp.n_constraints, "margin") / cmdp.constraint_scale
 
     @classmethod

@@ -38,12 +38,13 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import Algorithm, Run, check_words, dual_cap, per_constraint
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd, pd_anpg
-from fastcmdp.problem import Problem
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.worlds.world import World
 
 NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
 
 
-def learning_rates(settings: Any, cmdp: CMDP) -> dict[str, Any]:
+def learning_rates(settings: Any, cmdp: CMDP | Simulator) -> dict[str, Any]:
     """What the kernels' Steps take of eta, zeta, c_eta and c_zeta: given rates, or factors on measured ones."""
     eta = settings.c_eta * math.sqrt(2.0 * math.log(cmdp.widest)) if settings.eta is None else settings.eta
     zeta = settings.c_zeta if settings.zeta is None else settings.zeta
@@ -89,7 +90,7 @@ class PrimalDual(Algorithm):
         )
         check_words(self, {"dual_estimate": ("fresh", "inner")})
 
-    def solver(self, problem: Problem) -> Any:
+    def solver(self, world: World) -> Any:
         """What the kernel takes as inner solver."""
         raise NotImplementedError
 
@@ -97,9 +98,9 @@ class PrimalDual(Algorithm):
         """Inner steps before the average of omega begins, for solvers that average evenly."""
         return 0
 
-    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+    def tightening(self, world: World) -> NDArray[np.float64]:
         """By how much the dual step tightens each constraint, kernel units, float64[m]."""
-        return np.zeros(problem.cmdp.n_constraints)
+        return np.zeros(world.model.n_constraints)
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
@@ -115,18 +116,18 @@ class PrimalDual(Algorithm):
         """Settings of a run that is over at once."""
         return cls(outer=1, inner=2)
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> PrimalDualRun:
+    def run(self, world: World, seed: int, replicates: int) -> PrimalDualRun:
         """Set up replicates that have not moved yet."""
-        return PrimalDualRun(self, problem, seed, replicates)
+        return PrimalDualRun(self, world, seed, replicates)
 
 
 class PrimalDualRun(Run):
     """Replicates of such a method under way."""
 
-    def __init__(self, settings: PrimalDual, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
-        self.solver = settings.solver(problem)
+    def __init__(self, settings: PrimalDual, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, m = world.model, world.model.n_constraints
+        self.solver = settings.solver(world)
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
@@ -134,8 +135,8 @@ class PrimalDualRun(Run):
             n_pilot=settings.pilot,
             **learning_rates(settings, cmdp),
             fresh=settings.dual_estimate == "fresh",
-            margin=settings.tightening(problem),
-            dual_max=dual_cap(problem, settings.lambda_max, settings.cap_factor),
+            margin=settings.tightening(world),
+            dual_max=dual_cap(world, settings.lambda_max, settings.cap_factor),
         )
         self.state = pd_anpg.RunState(
             **self.common_state(seed, replicates),
@@ -146,9 +147,14 @@ class PrimalDualRun(Run):
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
 
+    @property
+    def n_visited(self) -> int:
+        """Visited states without a number that are kept at most, at a time."""
+        return int(self.settings.inner) + 1
+
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""
-        h, n_signals = self.settings.inner, 1 + self.problem.cmdp.n_constraints
+        h, n_signals = self.settings.inner, 1 + self.world.model.n_constraints
         scores = self.scores(h)
         slots = len(scores.coordinate)
         return pd_anpg.Work(
@@ -170,6 +176,6 @@ class PrimalDualRun(Run):
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
         """Make up to n_steps outer steps (pilot steps included) of replicate r."""
         pd_anpg.advance(
-            self.problem.tables, self.problem.policy.data, self.solver, self.steps, self.state,
+            self.world.tables, self.world.policy.data, self.solver, self.steps, self.state,
             self.actions[r], work, r, n_steps,
         )  # fmt: skip

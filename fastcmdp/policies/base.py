@@ -40,10 +40,17 @@ class BoundPolicy:
         B: no gradient of a critic with the features of this class has a larger squared norm. Measured at theta_0 for
         networks and in a trial run for simulators, so no bound there: updates from longer ones are then shortened
         (``kernels/critics.py``).
+    reach : float
+        Squared length of a critic with these features whose every part has the size 1.
     n_hidden : int
         Work space for the hidden layers of a network that a simulator's rollouts evaluate.
     tangents : bool
         Whether critics have tangent features: for networks, and for all classes on simulators.
+    constant_gap : float
+        How far the best combination of the features stays from 1, where that is in doubt. Where one is 1, the fixed
+        point of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi + gamma nu P pi that says:
+        the plug-in J, the mean of Q over rho pi, is exact, whatever else the features miss. Else it can be anything: 0
+        where the features of starts are 0.
     """
 
     data: Any
@@ -52,8 +59,10 @@ class BoundPolicy:
     support: int
     initial: Float | None = None
     critic_bound: float = 1.0
+    reach: float = 1.0
     n_hidden: int = 1
     tangents: bool = False
+    constant_gap: float = 0.0
 
 
 class Policy:

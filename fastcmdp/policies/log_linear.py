@@ -14,6 +14,7 @@ from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
 from fastcmdp.kernels.policy.live import Linear
 from fastcmdp.policies.base import (
     BoundPolicy,
+    Float,
     Policy,
     feature_rows,
     refuse_rows,
@@ -93,9 +94,15 @@ class LogLinear(Policy):
             )
         else:
             support, data = 0, DenseFeatures(phi)
+        longest = float(row_squares(phi).max()) or 1.0
         return BoundPolicy(
-            data, self.n_parameters, bound or 1.0, support, critic_bound=float(row_squares(phi).max()) or 1.0,
-        )  # fmt: skip
+            data,
+            self.n_parameters,
+            bound or 1.0,
+            support,
+            critic_bound=longest,
+            reach=cmdp.n_choices / longest,
+        )
 
     def on_simulator(self, simulator: Simulator) -> BoundPolicy:
         """Take a simulator's own features; G^2 is a bound over the states of its trial run."""
@@ -109,7 +116,7 @@ class LogLinear(Policy):
             bound, n_outputs = 2.0 * longest, simulator.n_actions
         return BoundPolicy(
             Linear(n_outputs), n_outputs * simulator.n_features, bound or 1.0, 0, critic_bound=longest or 1.0,
-            tangents=True,
+            reach=_reach(x, n_outputs), tangents=True, constant_gap=_constant_gap(x),
         )  # fmt: skip
 
     def fingerprint(self) -> str:
@@ -121,3 +128,18 @@ class LogLinear(Policy):
         for array in (phi.indptr.astype(np.int64), phi.indices.astype(np.int64), phi.data):
             digest.update(array.tobytes())
         return f"log-linear {digest.hexdigest()}"
+
+
+def _reach(x: Float, n_outputs: int) -> float:
+    """Squared length of weights whose every part has the size 1: a small feature needs a large one."""
+    largest = np.abs(x).max(axis=(0, 1))
+    return float(n_outputs * (largest[largest > 1e-100] ** -2.0).sum()) or 1.0
+
+
+def _constant_gap(x: Float) -> float:
+    """How far the best combination of features stays from 1, in the rows of a trial run."""
+    x = x.reshape(-1, x.shape[-1])
+    if len(x) > 500:
+        x = x[np.random.default_rng(0).choice(len(x), 500, replace=False)]
+    x = x / (np.abs(x).max() or 1.0)
+    return float(np.sqrt(np.mean((x @ np.linalg.lstsq(x, np.ones(len(x)))[0] - 1.0) ** 2)))

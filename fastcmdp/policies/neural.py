@@ -129,11 +129,17 @@ class NeuralSoftmax(Policy):
         data = Network(x.ravel(), state_to_row.astype(np.int64), self._shape(x.shape[1], n_outputs))
         initial, last = self._initial(x, n_outputs)
         each = cmdp.state_to_choice if self._by_choice else None
-        bound = _first_score(last, np.diff(cmdp.state_to_choice), each)
+        bound, longest = _first_score(last, np.diff(cmdp.state_to_choice), each), _longest(last)
         return BoundPolicy(
-            data, initial.size, bound, 0, initial, critic_bound=1.0 + float(row_squares(last).max()),
+            data,
+            initial.size,
+            bound,
+            0,
+            initial,
+            critic_bound=longest,
+            reach=cmdp.widest / longest,
             tangents=True,
-        )  # fmt: skip
+        )
 
     def on_simulator(self, simulator: Simulator) -> BoundPolicy:
         """Take a simulator's own features; scales of theta_0 and G^2 come from the states of its trial run."""
@@ -144,9 +150,10 @@ class NeuralSoftmax(Policy):
         initial, last = self._initial(x, n_outputs)
         each = np.arange(0, len(x) + 1, simulator.n_rows) if by_choice else None
         bound = _first_score(last, np.full(len(x) // simulator.n_rows, simulator.n_actions), each)
+        longest = _longest(last)
         return BoundPolicy(
             LiveNetwork(self._shape(simulator.n_features, n_outputs)), initial.size, bound, 0, initial,
-            critic_bound=1.0 + float(row_squares(last).max()), n_hidden=sum(self._hidden), tangents=True,
+            critic_bound=longest, reach=simulator.n_actions / longest, n_hidden=sum(self._hidden), tangents=True,
         )  # fmt: skip
 
     def _shape(self, n_inputs: int, n_outputs: int) -> Shape:
@@ -176,6 +183,11 @@ class NeuralSoftmax(Policy):
         if self._features is not None:
             digest.update(self._features.tobytes())
         return f"neural-softmax {digest.hexdigest()}"
+
+
+def _longest(last: Float) -> float:
+    """Largest squared length of the gradient of a logit at theta_0, where W is 0: of its last layer, bias included."""
+    return 1.0 + float(row_squares(last).max())
 
 
 def _first_score(last: Float, n: NDArray[Any], each: NDArray[Any] | None) -> float:

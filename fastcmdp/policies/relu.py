@@ -75,6 +75,7 @@ class ReluSoftmax(Policy):
         check_size(psi.shape[1] * width, f"width = {width}")
         linear = self._linear.on_table(cmdp)
         square = row_squares(psi)
+        longest = float(square.max()) or 1.0
         several = np.diff(cmdp.state_to_choice)[cmdp.choice_state] > 1
         data = ReluNetwork(
             psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data.astype(np.float64), width
@@ -87,7 +88,8 @@ class ReluSoftmax(Policy):
             max(linear.score_bound, float(square[several].max(initial=0.0))),
             max(min(touched * width, d), 1),
             self._initial(float(square.mean())),
-            critic_bound=float(square.max()) or 1.0,
+            critic_bound=longest,
+            reach=cmdp.n_choices / longest,
         )
 
     def _initial(self, square: float) -> Float:

@@ -29,4 +29,6 @@ class TabularSoftmax(Policy):
 
     def on_table(self, cmdp: CMDP) -> BoundPolicy:
         """Check the policy against a model with a table; return what the kernels read."""
-        return BoundPolicy(Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, cmdp.widest)
+        return BoundPolicy(
+            Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, cmdp.widest, reach=float(cmdp.n_choices)
+        )

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.problem import EXACT_CHOICES
 from fastcmdp.runs.record import LAST_QUARTER
 from fastcmdp.runs.scales import Scales
+from fastcmdp.worlds import EXACT_CHOICES
 
 if TYPE_CHECKING:
     from fastcmdp.runs.result import Result
@@ -162,7 +162,7 @@ def _learned(result: Result) -> Iterator[str]:
     scales, late = Scales.of(cmdp, best), result.last_quarter
     error, begun = (float(_mean(scales.errors(cmdp, each))) for each in (late, result.first))
     share = float(_mean(late.gap)) / scales.reward
-    first = "uniform policy" if result.run.problem.policy.initial is None else "policy it began with"
+    first = "uniform policy" if result.run.world.policy.initial is None else "policy it began with"
     if error > MISSED and error >= BETTER * begun:
         yield (
             f"The last quarter is no better than the {first}: its error is {error:.1%}, that one's {begun:.1%} (the "

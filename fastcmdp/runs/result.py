@@ -100,13 +100,13 @@ class Result:
     @property
     def cmdp(self) -> CMDP:
         """The model."""
-        model: CMDP = self.run.problem.cmdp
+        model: CMDP = self.run.world.model
         return model
 
     @property
     def optimum(self) -> Optimum | None:
         """The exact optimum, or None where it was not computed."""
-        best: Optimum | None = self.run.problem.optimum
+        best: Optimum | None = self.run.world.optimum
         return best
 
     @property

@@ -39,7 +39,7 @@ def write_run(result: Result, path: str | Path) -> None:
         "evaluating": result.trace.evaluating,
         "done": result.trace.done,
         "exact": result.trace.exact,
-        "draws": result.run.problem.draws,
+        "draws": result.run.world.draws,
     }
     arrays = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     arrays |= {f"trace_{k}": getattr(result.trace, k) for k in _ARRAYS}

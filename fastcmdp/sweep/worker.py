@@ -25,16 +25,16 @@ from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.errors import SettingError
-from fastcmdp.exact import evaluate_many, optimum
+from fastcmdp.exact import evaluate_many
 from fastcmdp.kernels import jit
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.problem import Problem, streams
 from fastcmdp.runs import new_record
 from fastcmdp.runs.loop import Crew, Stopped, follow
-from fastcmdp.solve import EXACT_CHOICES, solve
+from fastcmdp.solve import solve
+from fastcmdp.streams import streams
 from fastcmdp.sweep.specification import Model
 from fastcmdp.sweep.tasks import DRAWS, ROWS, build
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 Float = NDArray[np.float64]
 
@@ -212,9 +212,9 @@ class _Cache:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.problems: OrderedDict[str, tuple[threading.Lock, list[Problem]]] = OrderedDict()
+        self.problems: OrderedDict[str, tuple[threading.Lock, list[TableWorld]]] = OrderedDict()
 
-    def get(self, group: Group) -> Problem:
+    def get(self, group: Group) -> TableWorld:
         key = f"{group.fingerprint} {group.model.label}"
         with self.lock:
             entry = self.problems.setdefault(key, (threading.Lock(), []))
@@ -230,12 +230,11 @@ class _Cache:
 _CACHE = _Cache()
 
 
-def _problem(group: Group) -> Problem:
+def _problem(group: Group) -> TableWorld:
     cmdp = build(group.model)
     if cmdp.fingerprint() != group.fingerprint:
         raise Refused(changed(group.model, f"on {platform.node()}"))
-    best = optimum(cmdp) if cmdp.n_choices <= EXACT_CHOICES else None
-    return Problem(cmdp, build_tables(cmdp, DRAWS), TabularSoftmax().bind(cmdp), best, DRAWS)
+    return TableWorld.of(cmdp, TabularSoftmax(), None, DRAWS)
 
 
 def changed(model: Model, where: str = "") -> str:
@@ -260,7 +259,7 @@ def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: 
 
 
 def run_all(
-    problem: Problem,
+    problem: TableWorld,
     settings: Algorithm,
     seeds: tuple[int, ...],
     points: int,
@@ -272,7 +271,7 @@ def run_all(
 
     ``clock[0]`` grows by the seconds spent in kernels.
     """
-    cmdp, n_runs, m = problem.cmdp, len(seeds), problem.cmdp.n_constraints
+    cmdp, n_runs, m = problem.model, len(seeds), problem.model.n_constraints
     run = settings.run(problem, 0, n_runs)
     for r, seed in enumerate(seeds):
         run.state.rng[r] = streams(seed, 1)[0]  # a run draws nothing before its first step

@@ -20,14 +20,13 @@ from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.problem import Problem
 from fastcmdp.runs.loop import Crew, advance_all
-from fastcmdp.tables import build_tables
 from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
 from fastcmdp.theory.inner import conditional_mean
 from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import theorem_settings
+from fastcmdp.worlds import TableWorld
 
 Floats = NDArray[np.float64]
 
@@ -151,7 +150,7 @@ def follow(
     check_count("seed", seed, 0)
     policy = policy or TabularSoftmax()
     best = exact_optimum(cmdp) if optimum is None else optimum
-    run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), best), seed, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy, best), seed, replicates)
     theta, dual = _advance(run, settings.outer)
     return _measure(cmdp, Parametrisation(cmdp, policy), settings, best, theta, dual)
 
@@ -262,8 +261,7 @@ def sampled_steps(at: Point, policy: Policy | None, settings: PDANPG, n: int, se
     check_count("seed", seed, 0)
     policy = policy or TabularSoftmax()
     unit = replace(settings, outer=1, eta=1.0, zeta=1.0, pilot=0)
-    problem = Problem(at.cmdp, build_tables(at.cmdp), policy.bind(at.cmdp), None)
-    run = unit.run(problem, seed, 1)
+    run = unit.run(TableWorld.of(at.cmdp, policy), seed, 1)
     work, out = run.work(), np.empty((n, len(at.theta)))
     for row in out:
         run.state.theta[0], run.state.dual[0] = at.theta, at.dual
