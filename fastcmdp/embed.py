@@ -2,9 +2,10 @@
 
 Everything under "njit" may be called from a user's own `@njit` code (and from Python). Arrays are NumPy arrays, a
 *choice* q is an action available in a state, signals are the reward and the constraints in kernel units: maximise
-the first, keep J of the others >= 0. numba refuses arrays of types that do not do (a TypingError when it compiles);
-arrays of wrong sizes raise a ValueError where a call does more than one step. Indices, and the arrays of single steps
-and draws, are not checked: what is out of range reads foreign memory.
+the first, keep J of the others >= 0. numba refuses arrays of types that do not do (a TypingError when it compiles). A
+ValueError is raised by all that does more than one step, where arrays have wrong sizes, are no float64 where numbers
+are written, or where a policy or batch belongs to another model; and by every draw from what is no uint64. Indices and
+sizes of single steps and draws are not checked: what is out of range reads foreign memory.
 
 streams
     `stream(seed, replicate, lane)` uint64[4]; `streams(seed, replicate)` uint64[4, LANES], as `solve` has them; seeds
@@ -54,43 +55,41 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
-import re
+import operator
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numba.extending import overload
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.draws import categorical, exponential, geometric, normal, uniform, word
-from fastcmdp.kernels.embedding import (
+from fastcmdp.kernels.foreign.model import Model, Policy, build, policy, refresh, softmax
+from fastcmdp.kernels.foreign.pieces import (
     Batch,
-    Model,
-    Policy,
     act,
     asgd,
     asgd_tabular,
     batch,
-    build,
     dual_step,
     first_pair,
     first_state,
     momentum,
     next_state,
-    policy,
-    refresh,
     rollout,
     sample_batch,
-    softmax,
+    seeded_lanes,
+    seeded_stream,
     step,
-    stream,
-    streams,
 )
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.tables import build_tables, row_states
+
+Words = npt.NDArray[np.uint64]
 
 __all__ = [
     "LANES",
@@ -126,6 +125,47 @@ __all__ = [
     "uniform",
     "word",
 ]
+
+
+def stream(seed: int, replicate: int, lane: int) -> Words:
+    """The stream of a lane of a replicate, uint64[4]; integers are taken modulo 2^64, also in njit code.
+
+    Examples
+    --------
+    >>> from fastcmdp import embed
+    >>> (embed.stream(2**64 + 3, 0, 0) == embed.stream(3, 0, 0)).all()
+    np.True_
+    """
+    made: Words = seeded_stream(*map(_word, (seed, replicate, lane)))
+    return made
+
+
+def streams(seed: int, replicate: int) -> Words:
+    """All lanes of a replicate, uint64[4, LANES], as ``solve`` has them; integers are taken modulo 2^64.
+
+    Examples
+    --------
+    >>> from fastcmdp import embed
+    >>> embed.streams(0, 0).shape
+    (4, 16)
+    """
+    made: Words = seeded_lanes(_word(seed), _word(replicate))
+    return made
+
+
+def _word(number: int) -> np.uint64:
+    """An integer as a word. Kernels compiled for small ones would refuse those beyond 2^63."""
+    return np.uint64(operator.index(number) % 2**64)
+
+
+@overload(stream)
+def _stream(seed, replicate, lane):  # type: ignore[no-untyped-def]
+    return lambda seed, replicate, lane: seeded_stream(np.uint64(seed), np.uint64(replicate), np.uint64(lane))
+
+
+@overload(streams)
+def _streams(seed, replicate):  # type: ignore[no-untyped-def]
+    return lambda seed, replicate: seeded_lanes(np.uint64(seed), np.uint64(replicate))
 
 
 def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
@@ -182,16 +222,11 @@ class _Prototype:
     comment: str
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> _Prototype:
-        text, _, comment = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
-        found = re.fullmatch(r"(\w+) (\w+)\((.*)\)", " ".join(text.split()))
-        assert found is not None, text
-        returns, name, inside = found.groups()
-        parameters = []
-        for part in inside.split(", "):
-            kind, star, parameter = re.fullmatch(r"(.*?) (\*?)(\w+)", part).groups()  # type: ignore[union-attr]
-            parameters.append((kind + (" *" if star else ""), parameter))
-        return cls(name, returns, tuple(parameters), comment)
+    def of(cls, exported: Any) -> _Prototype:
+        function = exported.function
+        comment = inspect.cleandoc(function.__doc__)
+        parameters = tuple((kind, name) for name, kind in exported.parameters.items())
+        return cls(function.__name__, exported.returns, parameters, comment)
 
     def signature(self) -> Any:
         """For numba; pointers are addresses."""
@@ -271,17 +306,17 @@ def c_api() -> CApi:
     >>> api.function("uniform")(rng.ctypes.data) == twin.random()
     True
     """
-    from fastcmdp.kernels import exports, jit
+    from fastcmdp.kernels import jit
+    from fastcmdp.kernels.foreign import exports, memory
 
-    functions: list[Any] = list(exports.EXPORTS)
-    prototypes = [_Prototype.of(function) for function in functions]
+    prototypes = [_Prototype.of(exported) for exported in exports.EXPORTS]
     compiled = [
-        jit.callback(function, prototype.signature())
-        for function, prototype in zip(functions, prototypes, strict=True)
+        jit.callback(exported.function, prototype.signature())
+        for exported, prototype in zip(exports.EXPORTS, prototypes, strict=True)
     ]
     addresses = {p.name: int(one.address) for p, one in zip(prototypes, compiled, strict=True)}
     struct = (ctypes.c_int64 * (2 + len(compiled)))(
-        exports.VERSION, 8 * (2 + len(compiled)), *addresses.values()
+        memory.VERSION, 8 * (2 + len(compiled)), *addresses.values()
     )
     _alive.extend([compiled, struct])
     callables = {p.name: p.callable_type()(addresses[p.name]) for p in prototypes}
@@ -303,7 +338,7 @@ def _comment(text: str) -> str:
 
 
 def _header(prototypes: list[_Prototype]) -> str:
-    from fastcmdp.kernels import exports
+    from fastcmdp.kernels.foreign import memory
 
     pointers = []
     for p in prototypes:
@@ -314,7 +349,7 @@ def _header(prototypes: list[_Prototype]) -> str:
         pointers.append(f"{_comment(p.comment)}\n{line}")
     status = "\n".join(
         f"#define FCMDP_{name} ({value})" + (f" /* {note} */" if note else "")
-        for name, value, note in exports.STATUS
+        for name, value, note in memory.STATUS
     )
     return f"""\
 /* fastcmdp for hosts in C and C++: a struct of function pointers, filled in by fastcmdp.embed.c_api().
@@ -333,17 +368,17 @@ def _header(prototypes: list[_Prototype]) -> str:
 extern "C" {{
 #endif
 
-#define FCMDP_VERSION {exports.VERSION}
+#define FCMDP_VERSION {memory.VERSION}
 #define FCMDP_LANES {LANES} /* rollouts side by side in sample_batch, a stream each */
 
 {status}
 
 /* A model in compressed rows: choices of state s are state_to_choice[s] .. state_to_choice[s+1]-1, branches of
    choice q are choice_to_branch[q] .. choice_to_branch[q+1]-1. */
-{_struct("fcmdp_rows", exports.ROWS)}
+{_struct("fcmdp_rows", memory.ROWS)}
 
 /* The tables that draws read. */
-{_struct("fcmdp_model", exports.MODEL)}
+{_struct("fcmdp_model", memory.MODEL)}
 
 typedef struct fcmdp_api {{
   int64_t version;
@@ -410,7 +445,7 @@ def c_model(model: Model) -> Any:
 
 @functools.cache
 def _model_struct() -> Any:
-    from fastcmdp.kernels import exports
+    from fastcmdp.kernels.foreign import memory
 
-    fields = [(name, _CTYPES.get(kind, ctypes.c_void_p)) for kind, name, _ in exports.MODEL]
+    fields = [(name, _CTYPES.get(kind, ctypes.c_void_p)) for kind, name, _ in memory.MODEL]
     return type("fcmdp_model", (ctypes.Structure,), {"_fields_": fields})

@@ -21,6 +21,7 @@ from fastcmdp.kernels.asgd import (
     fill_weights,
     natural_norm,
 )
+from fastcmdp.kernels.control import add_estimates
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, dual_rate, update_level
 from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
@@ -47,6 +48,7 @@ class Steps(NamedTuple):
 
     n_outer: int  # K
     n_inner: int  # H
+    length: float  # expected transitions of a rollout
     n_skipped: int  # inner steps before the average of omega begins
     n_pilot: int
     eta_scale: float
@@ -70,6 +72,7 @@ class RunState(NamedTuple):
     recent: np.ndarray  # float64[R, 2+m]: levels of omega.F omega and of the variances of J, lately
     average: np.ndarray  # float64[R, 2+m]: the same since the start
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
+    control: np.ndarray  # float64[R, 2+m]: see kernels/control.py
 
 
 class Work(NamedTuple):
@@ -91,32 +94,46 @@ class Work(NamedTuple):
 
 
 @kernel
-def sample_batch(tables, actions, rng, n_pairs, fresh, work):
-    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+def sample_occupancy(tables, actions, rng, n_pairs, fresh, work):
+    """The occupancy rollouts of Algorithm 1 side by side, one more if ``fresh``; return the transitions made.
 
-    First all occupancy rollouts side by side, then all Q and V rollouts: work.pair[h] ~ nu,
-    work.occupancy_total[h] estimates J, work.advantage[h] = Q - V at pair h, each for all signals. The fresh
-    estimate stands in work.occupancy_total[H].
+    work.pair[h] ~ nu, work.occupancy_total[h] estimates J, for all signals; the fresh estimate stands in row H.
     """
     n = n_pairs + 1 if fresh else n_pairs
     job_choice, job_row = work.job_choice, work.job_row
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    return run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+
+
+@kernel
+def sample_advantages(tables, actions, rng, n_pairs, work):
+    """Q and V rollouts from work.pair: work.advantage[h] = Q - V there; return the transitions made."""
+    job_choice, job_row = work.job_choice, work.job_row
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
         job_row[2 * h + 1] = row_of_choice(tables, q)
     n = 2 * n_pairs
-    transitions += run_jobs(
+    transitions = run_jobs(
         tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
     )
     for h in range(n_pairs):
         for k in range(tables.n_signals):
             work.advantage[h, k] = work.value_total[2 * h, k] - work.value_total[2 * h + 1, k]
     return transitions
+
+
+@kernel
+def sample_batch(tables, actions, rng, n_pairs, fresh, work):
+    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+
+    First all occupancy rollouts side by side, then all Q and V rollouts.
+    """
+    transitions = sample_occupancy(tables, actions, rng, n_pairs, fresh, work)
+    return transitions + sample_advantages(tables, actions, rng, n_pairs, work)
 
 
 def prepare(solver, n_skipped, weights):
@@ -190,7 +207,9 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
-        state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
+        rng = state.rng[r]
+        first = sample_occupancy(tables, actions, rng, n_inner, steps.fresh, work)
+        state.samples[r] += first + sample_advantages(tables, actions, rng, n_inner, work)
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
@@ -207,12 +226,12 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
         spread = math.sqrt(update_level(state, r, 1, variance, steps.n_pilot))
         learning = state.outer[r] >= 0
         if learning:
-            sums[0] += mean
+            n = n_inner + 1 if steps.fresh else n_inner
+            add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
         for i in range(m):
             mean, variance = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
             variance = update_level(state, r, 2 + i, variance, steps.n_pilot)
             if learning:
-                sums[1 + i] += mean
                 sums[1 + m + i] += dual[i]
                 zeta = steps.zeta_scale[i]
                 if steps.adaptive_zeta:

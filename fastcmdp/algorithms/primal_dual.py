@@ -127,6 +127,7 @@ class PrimalDualRun(Run):
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
+            length=cmdp.rollout_length,
             n_skipped=settings.n_skipped(),
             n_pilot=settings.pilot,
             **learning_rates(settings, cmdp),
@@ -138,9 +139,17 @@ class PrimalDualRun(Run):
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            control=np.tile(self._first_control(), (replicates, 1)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
+
+    def _first_control(self) -> NDArray[np.float64]:
+        """The beginning of kernels/control.py: the shifts, with the weight of one outer step, float64[2+m]."""
+        cmdp, settings = self.problem.cmdp, self.settings
+        rollouts = settings.inner + (settings.dual_estimate == "fresh")
+        variance = cmdp.gamma / (1.0 - cmdp.gamma) ** 2 / rollouts
+        return variance * np.append(1.0, cmdp.signal_offset)
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""

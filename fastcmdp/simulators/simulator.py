@@ -57,9 +57,14 @@ class SimulatedValue:
     constraints : float64[m]
     reward_interval : float64[2]
     constraint_intervals : float64[m, 2]
-        Each covers the exact value with probability ``confidence``, for many rollouts (central limit theorem).
+        Each covers the exact value with probability ``confidence``: Student's t, exact were the rollouts' values
+        normal, and right for many rollouts whatever they are (central limit theorem).
     rollouts, transitions : int
     confidence : float
+    unseen : float
+        What no rollout has shown can still happen in this share of all rollouts, at ``confidence``; the intervals know
+        nothing of it. With [0, 0] for a rare event's cost, its value is below ``unseen`` times what one such rollout
+        costs.
     """
 
     reward: float
@@ -69,6 +74,7 @@ class SimulatedValue:
     rollouts: int
     transitions: int
     confidence: float
+    unseen: float
 
 
 class Simulator(Units):
@@ -203,6 +209,11 @@ class Simulator(Units):
         return self.n_actions if self.by_choice else 1
 
     @property
+    def rollout_length(self) -> float:
+        """Expected transitions of a rollout; the reward of its last pair comes with the next state."""
+        return 1.0 / (1.0 - self.gamma)
+
+    @property
     def state_to_choice(self) -> npt.NDArray[np.int64]:
         """As of a model with one state: every state has these choices."""
         return np.array([0, self.n_actions])
@@ -309,9 +320,6 @@ class Simulator(Units):
                 bound.n_parameters, (self.n_state, self.n_actions, self.n_features, m), self.by_choice,
                 1.0 / math.log(self.gamma),
             )  # fmt: skip
-        scale = np.append(self.reward_scale, self.constraint_scale)
-        sign = np.append(1.0, -self._sign)
-        shift = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
         return kernel.World(
             roll=0 if chains else self._rolls[key].address,
             step=made["step"].address if chains else 0,
@@ -322,8 +330,8 @@ class Simulator(Units):
             n_actions=self.n_actions,
             n_features=self.n_features,
             by_choice=self.by_choice,
-            factor=sign / scale,
-            offset=shift / scale,
+            factor=self.signal_factor,
+            offset=self.signal_offset,
             log_gamma_inverse=1.0 / math.log(self.gamma),
             horizon=1.0 / (1.0 - self.gamma),
             n_signals=1 + m,
@@ -381,6 +389,9 @@ class Simulator(Units):
     ) -> SimulatedValue:
         """J of a policy by Monte Carlo: unbiased estimates from rollouts with a geometric horizon.
 
+        The sums are the user's rewards and costs, less the part that follows from a rollout's length, whose expectation
+        is known: no limit and no range enters.
+
         Parameters
         ----------
         policy : LogLinear() or NeuralSoftmax(...)
@@ -423,8 +434,9 @@ class Simulator(Units):
             )
         if not np.isfinite(parameters).all():
             raise SettingError(f"theta[{int(np.argmin(np.isfinite(parameters)))}] is not finite")
-        world = self.world(bound)
-        total, made = np.empty((rollouts, world.n_signals)), []
+        units = np.ones(1 + self.n_constraints)
+        world = self.world(bound)._replace(factor=units, offset=0.0 * units)  # sums in the user's units
+        total, made = np.empty((rollouts, world.n_signals + 1)), []
 
         def chunk(first: int) -> None:
             n = min(_CHUNK, rollouts - first)
@@ -443,14 +455,23 @@ class Simulator(Units):
         n_threads = min(threads or len(os.sched_getaffinity(0)), -(-rollouts // _CHUNK))
         with ThreadPoolExecutor(n_threads) as pool:
             list(pool.map(chunk, range(0, rollouts, _CHUNK)))
-        from scipy.special import ndtri  # here, since it is slow to import
+        from scipy.special import stdtrit  # here, since it is slow to import
 
-        values = self.to_user_values(total)
+        values = controlled(total[:, :-1], total[:, -1], self.gamma)
         mean = values.mean(axis=0)
-        half = ndtri(0.5 + confidence / 2) * values.std(axis=0, ddof=1) / math.sqrt(rollouts)
+        quantile = stdtrit(rollouts - 1, 0.5 + confidence / 2)
+        half = quantile * values.std(axis=0, ddof=1) / math.sqrt(rollouts)
         interval = np.stack([mean - half, mean + half], axis=1)
+        unseen = -math.expm1(math.log1p(-confidence) / rollouts)
         return SimulatedValue(
-            float(mean[0]), mean[1:], interval[0], interval[1:], rollouts, int(sum(made)), float(confidence)
+            float(mean[0]),
+            mean[1:],
+            interval[0],
+            interval[1:],
+            rollouts,
+            int(sum(made)),
+            float(confidence),
+            unseen,
         )
 
     # The trial run.
@@ -598,6 +619,18 @@ def _expect(guarded: _Guarded, function: str, what: str, where: str) -> None:
         )
     if not np.isfinite(guarded.array).all():
         raise ModelError(f"{function} gave {what} {guarded.array.tolist()}{where}; it must be finite")
+
+
+def controlled(total: Float, length: Float, gamma: float) -> Float:
+    """Sums of N rollouts, (N, n), each less b times the excess of its length over 1/(1-gamma); means stay as they are.
+
+    b is fitted on the *other* rollouts, so that no estimate is biased, with the weight of one rollout more for b = 0.
+    """
+    n, x = len(total), (length - 1.0 / (1.0 - gamma))[:, None]
+    others = (total.sum(axis=0) - total) / (n - 1)  # the mean of the others
+    covariance = (x * total).sum(axis=0) - x * total - others * (x.sum() - x)
+    variance = (x * x).sum() - x * x + gamma / (1.0 - gamma) ** 2
+    return np.asarray(total - covariance / variance * x)
 
 
 def _words(sequence: np.random.SeedSequence) -> Words:
