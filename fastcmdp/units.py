@@ -82,13 +82,15 @@ class Units:
     @property
     def signal_factor(self) -> FloatArray:
         """Signals in kernel units are this times rewards and costs, plus `signal_offset`, (1+m,)."""
-        return np.append(1.0, -self._sign) / np.append(self.reward_scale, self.constraint_scale)
+        factor: FloatArray = np.append(1.0, -self._sign) / np.append(self.reward_scale, self.constraint_scale)
+        return factor
 
     @property
     def signal_offset(self) -> FloatArray:
         """What a signal of zero reward or cost is in kernel units, (1+m,)."""
-        shift = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
-        return shift / np.append(self.reward_scale, self.constraint_scale)
+        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
+        shift /= np.append(self.reward_scale, self.constraint_scale)
+        return shift
 
     @property
     def _sign(self) -> FloatArray:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from numba import cfunc, config, njit
+from numba import cfunc, njit
+from numba.core import config
 
-if config.DISABLE_JIT:
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError(
         "fastcmdp's kernels run compiled only, and NUMBA_DISABLE_JIT (or disable_jit in .numba_config.yaml) turns "
         "compilation off: unset it"

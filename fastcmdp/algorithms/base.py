@@ -18,7 +18,7 @@ from fastcmdp.kernels.tables import Actions, RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem, streams
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import n_action_entries, row_states
+from fastcmdp.tables import build_tables, n_action_entries, row_states
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -310,6 +310,11 @@ class Run:
         self.settings = settings
         self.problem = problem
 
+    def __reduce__(self) -> Any:
+        """Pickled as the problem and the arrays: tables and addresses of functions are of one process."""
+        p = self.problem
+        return _again, (self.settings, p.cmdp, p.policy, p.optimum, p.draws, self.state._asdict())
+
     def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
         """The arrays that every state has, as they are at the start."""
         m = self.problem.cmdp.n_constraints
@@ -418,3 +423,19 @@ class Run:
     def advance(self, r: int, n_steps: int, work: Any) -> None:
         """Make up to n_steps outer steps of replicate r, those of a pilot included."""
         raise NotImplementedError
+
+
+def _again(
+    settings: Any, cmdp: Any, policy: BoundPolicy, optimum: Any, draws: str, state: dict[str, NDArray[Any]]
+) -> Run:
+    """A pickled run in another process."""
+    tables = (
+        cmdp.world(policy, settings.simulation == "chains")
+        if isinstance(cmdp, Simulator)
+        else build_tables(cmdp, draws)
+    )
+    run: Run = settings.run(Problem(cmdp, tables, policy, optimum, draws), 0, len(state["outer"]))
+    for name, array in state.items():
+        getattr(run.state, name)[...] = array
+    run.refresh()
+    return run

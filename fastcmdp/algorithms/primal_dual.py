@@ -149,7 +149,8 @@ class PrimalDualRun(Run):
         cmdp, settings = self.problem.cmdp, self.settings
         rollouts = settings.inner + (settings.dual_estimate == "fresh")
         variance = cmdp.gamma / (1.0 - cmdp.gamma) ** 2 / rollouts
-        return variance * np.append(1.0, cmdp.signal_offset)
+        control: NDArray[np.float64] = variance * np.append(1.0, cmdp.signal_offset)
+        return control
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""

@@ -6,7 +6,8 @@ memory.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.np.numpy_support import carray
@@ -37,12 +38,12 @@ _LINE = 64  # bytes
 class Export(NamedTuple):
     """A function as C sees it: types of its result and of its parameters, by name; its docstring is the comment."""
 
-    function: object
+    function: Callable[..., Any]
     returns: str
-    parameters: dict
+    parameters: dict[str, str]
 
 
-EXPORTS = []  # in the order of the header's struct: new ones at the end
+EXPORTS: list[Export] = []  # in the order of the header's struct: new ones at the end
 
 
 def export(returns, **parameters):
