@@ -75,6 +75,24 @@ class Units:
         return self._sign * (self.limits - user[..., 1:])
 
     @property
+    def rollout_length(self) -> float:
+        """Expected transitions of a rollout with a geometric horizon: the reward of its last pair needs none."""
+        return self.gamma / (1.0 - self.gamma)
+
+    @property
+    def signal_factor(self) -> FloatArray:
+        """Signals in kernel units are this times rewards and costs, plus `signal_offset`, (1+m,)."""
+        factor: FloatArray = np.append(1.0, -self._sign) / np.append(self.reward_scale, self.constraint_scale)
+        return factor
+
+    @property
+    def signal_offset(self) -> FloatArray:
+        """What a signal of zero reward or cost is in kernel units, (1+m,)."""
+        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
+        shift /= np.append(self.reward_scale, self.constraint_scale)
+        return shift
+
+    @property
     def _sign(self) -> FloatArray:
         """σ of equation (5), (m,)."""
         return np.array([1.0 if sign == "<=" else -1.0 for sign in self.sense])

@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from numba import cfunc, njit
+from numba.core import config
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise ImportError(
+        "fastcmdp's kernels run compiled only, and NUMBA_DISABLE_JIT (or disable_jit in .numba_config.yaml) turns "
+        "compilation off: unset it"
+    )
 
 
 def _hash_of_sources() -> str:
@@ -69,8 +76,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled = njit(cache=True, **options)(function)
-        if hasattr(compiled, "py_func"):  # not so under NUMBA_DISABLE_JIT
-            _own_files(compiled)
+        _own_files(compiled)
     except (RuntimeError, OSError, AttributeError):
         # No folder can be written to, or a numba that keeps its cache otherwise: rather slow than stale.
         return njit(**options)(function)

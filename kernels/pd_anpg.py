@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.control import add_estimates
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import cut, dual_rate, level_of, update_level
@@ -34,6 +35,7 @@ class Steps(NamedTuple):
 
     n_outer: int  # K
     n_inner: int  # H
+    length: float  # expected transitions of a rollout
     n_skipped: int  # inner steps before the average of omega begins
     n_pilot: int
     eta_scale: float
@@ -58,6 +60,7 @@ class RunState(NamedTuple):
     average: np.ndarray  # float64[R, 2+m]: the same since the start
     longest: np.ndarray  # float64[R, 1+m]: largest root of omega.F omega and |J_ci estimate - margin| so far
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
+    control: np.ndarray  # float64[R, 2+m]: see kernels/control.py
 
 
 class Work(NamedTuple):
@@ -79,32 +82,46 @@ class Work(NamedTuple):
 
 
 @kernel
-def sample_batch(tables, actions, rng, n_pairs, fresh, work):
-    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+def sample_occupancy(tables, actions, rng, n_pairs, fresh, work):
+    """The occupancy rollouts of Algorithm 1 side by side, one more if ``fresh``; return the transitions made.
 
-    First all occupancy rollouts side by side, then all Q and V rollouts: work.pair[h] ~ nu,
-    work.occupancy_total[h] estimates J, work.advantage[h] = Q - V at pair h, each for all signals. The fresh
-    estimate stands in work.occupancy_total[H].
+    work.pair[h] ~ nu, work.occupancy_total[h] estimates J, for all signals; the fresh estimate stands in row H.
     """
     n = n_pairs + 1 if fresh else n_pairs
     job_choice, job_row = work.job_choice, work.job_row
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    return run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+
+
+@kernel
+def sample_advantages(tables, actions, rng, n_pairs, work):
+    """Q and V rollouts from work.pair: work.advantage[h] = Q - V there; return the transitions made."""
+    job_choice, job_row = work.job_choice, work.job_row
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
         job_row[2 * h + 1] = row_of_choice(tables, q)
     n = 2 * n_pairs
-    transitions += run_jobs(
+    transitions = run_jobs(
         tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
     )
     for h in range(n_pairs):
         for k in range(tables.n_signals):
             work.advantage[h, k] = work.value_total[2 * h, k] - work.value_total[2 * h + 1, k]
     return transitions
+
+
+@kernel
+def sample_batch(tables, actions, rng, n_pairs, fresh, work):
+    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+
+    First all occupancy rollouts side by side, then all Q and V rollouts.
+    """
+    transitions = sample_occupancy(tables, actions, rng, n_pairs, fresh, work)
+    return transitions + sample_advantages(tables, actions, rng, n_pairs, work)
 
 
 @generic("solver")
@@ -162,13 +179,14 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     n_inner = steps.n_inner
     theta = state.theta[r]
     dual = state.dual[r]
-    sums = state.sums[r]
     root_k = math.sqrt(steps.n_outer)
     prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0:
             break
-        state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
+        rng = state.rng[r]
+        first = sample_occupancy(tables, actions, rng, n_inner, steps.fresh, work)
+        state.samples[r] += first + sample_advantages(tables, actions, rng, n_inner, work)
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
@@ -182,6 +200,9 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             forget_scores(work.scores, n_slots)
             break
         learning = state.outer[r] >= 0
+        if learning:
+            n = n_inner + 1 if steps.fresh else n_inner
+            add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
         for i in range(m):
             estimate = work.occupancy_total[n_inner, 1 + i]
             if not steps.fresh:
@@ -191,7 +212,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
                 zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root_k)
                 zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
             if learning:
-                sums[1 + m + i] += dual[i]
+                state.sums[r, 1 + m + i] += dual[i]
                 moved = dual[i] - zeta * (estimate - steps.margin[i])
                 dual[i] = min(max(moved, 0.0), steps.dual_max[i])
         eta = steps.eta_scale
@@ -201,10 +222,8 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             eta = eta / (root_k * math.sqrt(level)) if level > 0.0 else 0.0
         update_level(state, r, 0, norm, steps.n_pilot)
         for k in range(1 + m):
-            mean, variance = mean_and_variance(work.occupancy_total, n_inner, k)
+            _, variance = mean_and_variance(work.occupancy_total, n_inner, k)
             update_level(state, r, 1 + k, variance, steps.n_pilot)
-            if learning:
-                sums[k] += mean
         if learning and norm > 0.0:
             finite = True
             for i in range(n_slots):

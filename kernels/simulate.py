@@ -208,7 +208,7 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
 
     job_choice : int64[J], number of a visited pair to begin with, or -1: then the action is drawn in the state of
     job_row : uint32[J], slot + 1 of a visited state, or 0: the start; such a job's last state is kept in its slot
-    out_total : float64[J, 1+m], sums of the signals over the T + 1 pairs
+    out_total : float64[J, 1+m], sums of the signals over the T + 1 pairs; with one more column, for T + 1
     out_choice : int64[J], the visited pair, of jobs from the start
 
     After a fault all sums are NaN: estimates from a part of the jobs would be biased.
@@ -236,6 +236,8 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
         out_choice[job] = job * n_actions + fault[3]
         for k in range(n_signals):
             out_total[job, k] = world.factor[k] * total[k] + world.offset[k] * n
+        if out_total.shape[1] > n_signals:
+            out_total[job, n_signals] = n
     if fault[0] != 0:
         out_total[:] = np.nan
         for job in range(job_choice.shape[0]):

@@ -162,6 +162,8 @@ def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
     total = 0.0
     for w in weights:
         total += w
+    if total == math.inf:
+        return categorical(stream, [w / 2.0**64 for w in weights])
     left = uniform(stream) * total
     possible = [i for i, w in enumerate(weights) if w > 0.0]
     for i in possible:
@@ -569,6 +571,7 @@ class Batch(NamedTuple):
     occupancy_total: list[list[float]]
     advantage: list[list[float]]
     transitions: int
+    excess: float  # of the mean length of the occupancy rollouts over its expectation
 
 
 def sample_batch(
@@ -586,7 +589,21 @@ def sample_batch(
         [second.total[2 * h][k] - second.total[2 * h + 1][k] for k in range(n_signals)]
         for h in range(n_pairs)
     ]
-    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon))
+    excess = sum(first.horizon) / len(first.horizon) - model.gamma / (1 - model.gamma)
+    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon), excess)
+
+
+def add_estimates(state: State, batch: Batch) -> None:
+    """Means of the batch's estimates of J, less a multiple of the excess length that earlier batches have fitted."""
+    x, n, k = batch.excess, len(batch.occupancy_total), state.outer
+    means = [sum(column) / n for column in zip(*batch.occupancy_total, strict=True)]
+    xx, *xy = state.control
+    before = state.sums[: len(means)]
+    for i, mean in enumerate(means):
+        state.sums[i] = before[i] + mean - xy[i] / xx * x
+    if k > 0:
+        fitted = [s + x * (y - b / k) for s, y, b in zip(xy, means, before, strict=True)]
+        state.control = [xx + x * x, *fitted]
 
 
 def mean_and_variance(total: list[list[float]], n: int, k: int) -> tuple[float, float]:
@@ -610,6 +627,7 @@ class State:
         self.average = [0.0] * (2 + m)
         self.longest = [0.0] * (1 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.control: list[float] = []  # S_xx and S_xy of the estimates of J, of PD-ANPG and its relatives
         self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
@@ -675,8 +693,8 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
             dual[i] = min(max(state.dual[i] - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
         eta = measured_eta(state, steps, steps.eta_scale, norm)
         if state.outer >= 0:
-            now = [mean for mean, _ in measured] + state.dual
-            state.sums = [x + y for x, y in zip(state.sums, now, strict=True)]
+            add_estimates(state, batch)
+            state.sums[1 + m :] = [s + x for s, x in zip(state.sums[1 + m :], state.dual, strict=True)]
             state.dual = dual
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
         fold(state, [norm] + [variance for _, variance in measured], steps.n_pilot)

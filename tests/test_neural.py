@@ -117,12 +117,12 @@ def test_runs_replay(name: str, architecture: int) -> None:
     start = run.state.theta[1].tolist()
     run.advance(1, 7, run.work())
     state = naive.State(len(start), cmdp.n_constraints, 2, naive.streams(SEED, 1, LANES))
-    state.theta = start
+    state.theta, state.control = start, run.state.control[0].tolist()
     naive.advance(naive.plain(cmdp), net, run.solver, run.steps, state, 7)
     assert run.state.samples[1] == state.samples
     assert run.state.rng[1].tolist() == naive.state_words(state.rng)
     assert np.abs(run.state.theta[1] - start).max() > 1e-3
-    for field in ("theta", "dual", "recent", "average", "sums"):
+    for field in ("theta", "dual", "recent", "average", "sums", "control"):
         # Rounding of 1e-16 a step, fed back through seven outer steps.
         np.testing.assert_allclose(
             getattr(run.state, field)[1], getattr(state, field), rtol=1e-9, atol=1e-10, err_msg=field

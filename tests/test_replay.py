@@ -132,16 +132,18 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -
     run.advance(1, n_steps, run.work())
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
+    state.control = run.state.control[0].tolist()  # of a replicate that has not moved
     naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
     assert got.failed.tolist() == [-1, -1]
     assert got.rng[1].tolist() == naive.state_words(state.rng)
-    for name in ("theta", "dual", "recent", "average", "longest", "sums"):
+    for name in ("theta", "dual", "recent", "average", "longest", "sums", "control"):
         # Rounding of 1e-16 a step, in sums of up to 100 terms, fed back through up to 12 outer steps.
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), rtol=1e-10, atol=1e-11)
-        assert not getattr(got, name)[0].any()  # the replicate beside it has not moved
+        if name != "control":
+            assert not getattr(got, name)[0].any()  # the replicate beside it has not moved
 
 
 @pytest.mark.parametrize("policy", [TabularSoftmax(), LogLinear(np.eye(MODELS["random"].n_choices))])
@@ -150,6 +152,7 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
     run = make_run(cmdp, policy, PDANPG(outer=5, inner=9, pilot=2, delta=1e200, xi=1e200))
     run.advance(0, 7, run.work())
     state = naive.State(cmdp.n_choices, 1, 2, naive.streams(SEED, 0, LANES))
+    state.control = run.state.control[0].tolist()
     naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.steps, state, 7)
     assert run.state.failed.tolist() == [state.failed] == [0]
     assert run.state.samples.tolist() == [state.samples]

@@ -332,6 +332,10 @@ class Run:
         self.settings = settings
         self.world = world
 
+    def __reduce__(self) -> Any:
+        """Pickled as the world and the arrays: action tables and addresses of functions are of one process."""
+        return _again, (self.settings, self.world, self.state._asdict())
+
     def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
         """The arrays that every state has, as they are at the start."""
         m = self.world.model.n_constraints
@@ -414,3 +418,12 @@ class Run:
     def advance(self, r: int, n_steps: int, work: Any) -> None:
         """Make up to n_steps outer steps of replicate r, those of a pilot included."""
         raise NotImplementedError
+
+
+def _again(settings: Any, world: World, state: dict[str, NDArray[Any]]) -> Run:
+    """A pickled run in another process."""
+    run: Run = settings.run(world, 0, len(state["outer"]))
+    for name, array in state.items():
+        getattr(run.state, name)[...] = array
+    run.refresh()
+    return run

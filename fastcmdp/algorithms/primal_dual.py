@@ -131,6 +131,7 @@ class PrimalDualRun(Run):
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
+            length=cmdp.rollout_length,
             n_skipped=settings.n_skipped(),
             n_pilot=settings.pilot,
             **learning_rates(settings, cmdp),
@@ -143,6 +144,7 @@ class PrimalDualRun(Run):
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
             longest=np.zeros((replicates, 1 + m)),
+            control=np.tile(self._first_control(), (replicates, 1)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
@@ -151,6 +153,14 @@ class PrimalDualRun(Run):
     def n_visited(self) -> int:
         """Visited states without a number that are kept at most, at a time."""
         return int(self.settings.inner) + 1
+
+    def _first_control(self) -> NDArray[np.float64]:
+        """The beginning of kernels/control.py: the shifts, with the weight of one outer step, float64[2+m]."""
+        cmdp, settings = self.world.model, self.settings
+        rollouts = settings.inner + (settings.dual_estimate == "fresh")
+        variance = cmdp.gamma / (1.0 - cmdp.gamma) ** 2 / rollouts
+        control: NDArray[np.float64] = variance * np.append(1.0, cmdp.signal_offset)
+        return control
 
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.simulate import LiveActions
-from fastcmdp.policies import Policy
+from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import Float, World
 
@@ -31,6 +31,10 @@ class SimulatedWorld(World):
         """
         bound = policy.on_simulator(simulator)
         return cls(simulator, simulator.world(bound, chains), bound)
+
+    def __reduce__(self) -> Any:
+        """Pickled without the addresses of functions, which are compiled again."""
+        return _again, (self.model, self.policy, self.tables.roll == 0)
 
     @property
     def start(self) -> Float:
@@ -66,3 +70,8 @@ class SimulatedWorld(World):
     def fault(self, actions: LiveActions) -> str:
         """What went wrong in the user's functions, in a sentence; "" if nothing did."""
         return self.model.fault(actions)
+
+
+def _again(simulator: Simulator, bound: BoundPolicy, chains: bool) -> SimulatedWorld:
+    """A pickled world in another process."""
+    return SimulatedWorld(simulator, simulator.world(bound, chains), bound)

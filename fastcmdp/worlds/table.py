@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fastcmdp.exact import Optimum, optimum
 from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.tables import Actions, row_space
-from fastcmdp.policies import Policy
+from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.tables import build_tables, n_action_entries, row_states
 from fastcmdp.worlds.world import Float, World
 
@@ -49,6 +49,10 @@ class TableWorld(World):
             known = cmdp.n_choices <= EXACT_CHOICES
         best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
         return cls(cmdp, build_tables(cmdp, draws), bound, best, draws)
+
+    def __reduce__(self) -> Any:
+        """Pickled without the tables, which are built again."""
+        return _again, (self.model, self.policy, self.optimum, self.draws)
 
     @property
     def table(self) -> CMDP:
@@ -103,3 +107,8 @@ class TableWorld(World):
     def fault(self, actions: Actions | LazyActions) -> str:
         """A table is never to blame."""
         return ""
+
+
+def _again(cmdp: CMDP, bound: BoundPolicy, best: Optimum | None, draws: str) -> TableWorld:
+    """A pickled world in another process."""
+    return TableWorld(cmdp, build_tables(cmdp, draws), bound, best, draws)
