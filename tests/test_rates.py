@@ -193,8 +193,17 @@ def test_cuts_add_up_to_less_than_the_longest_step() -> None:
 
 # Settings in a kernel's Steps.
 
-STATES = fc.CMDP(  # three actions, gamma 0.9; reward over 4, constraint over 8 (the limit's share is 2 a step)
-    [0, 3], [0, 1, 2, 3], [0, 0, 0], [1.0, 1.0, 1.0], [0.0, 2.0, 4.0], [2.0, 6.0, 10.0], gamma=0.9, limits=20.0
+STATES = (
+    fc.CMDP(  # three actions, gamma 0.9; reward over 4, constraint over 8 (the limit's share is 2 a step)
+        [0, 3],
+        [0, 1, 2, 3],
+        [0, 0, 0],
+        [1.0, 1.0, 1.0],
+        [0.0, 2.0, 4.0],
+        [2.0, 6.0, 10.0],
+        gamma=0.9,
+        limits=20.0,
+    )
 )
 ROOT = 1.4823038073675112  # sqrt(2 log 3)
 
@@ -245,7 +254,12 @@ def test_asgd_steps_by_hand() -> None:
         made = fc.PDANPG.for_epsilon(cmdp, 0.5, **settings)
         assert made.momentum(2.0) == pytest.approx(numbers, rel=1e-6)
         assert fc.PDANPG(**settings).momentum(2.0) == made.momentum(2.0)
-    for wrong in ({"kappa": 0.5}, {"kappa": 50.0, "mu_f": 0.1}, {"kappa": -1}, {"kappa": 5.0, "kappa_tilde": 6.0}):
+    for wrong in (
+        {"kappa": 0.5},
+        {"kappa": 50.0, "mu_f": 0.1},
+        {"kappa": -1},
+        {"kappa": 5.0, "kappa_tilde": 6.0},
+    ):
         with pytest.raises(fc.SettingError, match="kappa"):
             fc.PDANPG.for_epsilon(cmdp, 0.5, **wrong).momentum(2.0)
 
@@ -295,7 +309,9 @@ def test_steps_of_pd_nac() -> None:
 
 
 def test_the_paper_to_the_letter() -> None:
-    cmdp = STATES.with_limits(60.0)  # the limit's share is 6 a step: c = (4, 0, -4)/4, so c_slater = 1/(1-gamma) = 10
+    cmdp = STATES.with_limits(
+        60.0
+    )  # the limit's share is 6 a step: c = (4, 0, -4)/4, so c_slater = 1/(1-gamma) = 10
     assert cmdp.constraint_scale == pytest.approx([4.0])
     made = fc.PDANPG.paper(cmdp, 400, 30)
     cap = 2 / (0.1 * 10)

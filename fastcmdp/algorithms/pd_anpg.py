@@ -120,7 +120,9 @@ class PDANPG(PrimalDual):
         self.check(optional=("g_squared", "mu_f", "kappa", "kappa_tilde", "xi", "delta"))
         require(self.kappa is None or self.kappa >= 1.0, "kappa", self.kappa, "a number of at least 1")
         both = self.kappa is not None and self.mu_f is not None
-        require(not both, "kappa", self.kappa, f"either kappa or mu_f (here {self.mu_f}), which say the same,")
+        require(
+            not both, "kappa", self.kappa, f"either kappa or mu_f (here {self.mu_f}), which say the same,"
+        )
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             inside = value is None or (is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
