@@ -513,8 +513,8 @@ def simple_path(of, outer=400, inner=160):
     shape = (2, outer)
     zeros = {name: np.zeros(shape) for name in ("pull", "aim", "step", "bias", "natural", "transfer")}
     return theory.Path(
-        cmdp=None, parametrisation=SimpleNamespace(score_bound=of.G**2), settings=theory.theorem_settings(of, outer, inner),
-        optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
+        cmdp=None, parametrisation=SimpleNamespace(score_bound=of.G**2),
+        settings=theory.theorem_settings(of, outer, inner), optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
         dual=np.zeros((2, outer + 1, 1)), raw=np.full((2, outer, 2), [2.0, -0.5]), kl=np.zeros((2, outer + 1)),
         mu=np.ones(shape), **zeros,
     )  # fmt: skip
@@ -1016,7 +1016,7 @@ ROOT = File(__file__).parents[1]
 
 
 def named_in_tables():
-    """Rows of the tables of docs/theory.md, the files that they link, and the parts of each dotted name in backticks."""
+    """Rows of the tables of docs/theory.md, the files that they link, the parts of each dotted name in backticks."""
     for line in (ROOT / "docs" / "theory.md").read_text().splitlines():
         if line.startswith("|"):
             files = [ROOT / "docs" / link for link in re.findall(r"\]\(([^)#]+\.py)\)", line)]
