@@ -514,7 +514,8 @@ def simple_path(of, outer=400, inner=160):
     zeros = {name: np.zeros(shape) for name in ("pull", "aim", "step", "bias", "natural", "transfer")}
     return theory.Path(
         cmdp=None, parametrisation=SimpleNamespace(score_bound=of.G**2),
-        settings=theory.theorem_settings(of, outer, inner), optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
+        settings=theory.theorem_settings(of, outer, inner),
+        optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
         dual=np.zeros((2, outer + 1, 1)), raw=np.full((2, outer, 2), [2.0, -0.5]), kl=np.zeros((2, outer + 1)),
         mu=np.ones(shape), **zeros,
     )  # fmt: skip

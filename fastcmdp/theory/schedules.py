@@ -231,7 +231,8 @@ def practical_schedule(
     c_K, c_H, c_eta, c_zeta : float
         The tunable constants, > 0.
     **settings
-        Other settings of `PDANPG`, which win (kappa, or mu_f, is that of H and of the ASGD steps); ``eta`` and ``zeta`` given here replace the measured ones.
+        Other settings of `PDANPG`, which win (kappa, or mu_f, is that of H and of the ASGD steps); ``eta`` and
+        ``zeta`` given here replace the measured ones.
 
     Raises
     ------
