@@ -345,6 +345,35 @@ def test_the_bound_for_exact_q(seed: int) -> None:
     assert free[1:].min() < j[1:].min()
 
 
+def test_the_kernels_follow_the_exact_recursion_and_its_bound() -> None:
+    """Through `solve`, with critics of many transitions: gap and violation over N_0 within tol, and near those of the
+    recursion with exact Q."""
+    gamma, n_outer = 0.4, 400
+    rng = np.random.default_rng(1)
+    model = fc.CMDP.from_arrays(
+        rng.dirichlet(np.full(5, 0.5), (5, 3)), rng.random((5, 3)), rng.random((5, 3)), gamma=gamma, limits=1.0
+    )  # fmt: skip
+    low, high = fc.optimum(model).constraint_range[0]
+    model = model.with_limits(0.6 * low + 0.4 * high)
+    best = fc.optimum(model)
+    assert best.duals[0] > 0
+    tol = 0.2 * math.sqrt(2 * math.log(3) / n_outer) / (1 - gamma) ** 2
+    step = (1 - gamma) * math.sqrt(2 * math.log(3) / n_outer)
+    wanted, size = exact_crpo(model, n_outer, step, tol)
+    made = fc.CRPOSoftmax(
+        outer=n_outer, inner=20_000, alpha=step * (1 - gamma), tol=tol * float(model.constraint_scale[0]), c_step=10.0
+    )  # fmt: skip
+    result = fc.solve(model, made, optimum=best, trace=n_outer)
+    kept = int(result.run.kept()[0])
+    assert kept > 0
+    assert abs(kept - size) < 0.1 * n_outer
+    gap = result.gap[0] / model.reward_scale
+    assert gap <= 10 * tol
+    assert result.violation[0, 0] / model.constraint_scale[0] <= 1.5 * tol
+    got = model.signals.T @ fc.exact.occupancy(model, result.policy()) / (1 - gamma)
+    np.testing.assert_allclose(got, wanted, atol=0.05)
+
+
 # Settings and policies.
 
 

@@ -188,6 +188,27 @@ def test_softmax_with_exact_advantages_respects_its_bounds(seed: int) -> None:
     assert best.raw[0] - reward > 7 * scale
 
 
+def test_the_kernels_respect_the_bounds_with_many_rollouts() -> None:
+    """The theorem's steps through `solve`: with 300 rollouts a choice, gap and violation of the mixture are within the
+    bounds for exact advantages, and a longer run is better."""
+    cmdp = fc.envs.garnet(n_states=6, n_actions=3, gamma=0.2, seed=0)
+    best = fc.optimum(cmdp)
+    errors = []
+    for n_outer in (100, 2500):
+        made = fc.NPGPDSoftmax(
+            outer=n_outer, rollouts=300, eta=2 * math.log(3), zeta=2 * 0.8 / math.sqrt(n_outer)
+        )
+        result = fc.solve(cmdp, made, optimum=best, trace=50, replicates=2)
+        scale = 1 / (0.8**2 * math.sqrt(n_outer))
+        gap, violation = result.gap / cmdp.reward_scale, result.violation[:, 0] / cmdp.constraint_scale[0]
+        assert (gap <= 7 * scale).all()
+        assert (violation <= (2 / best.slater + 4 * best.slater) * scale).all()
+        errors.append(np.maximum(np.abs(gap), violation).max())
+        uniform = best.raw[0] - fc.evaluate(cmdp, np.full(cmdp.n_choices, 1 / 3)).raw[0]
+        assert errors[-1] < uniform  # it has moved
+    assert errors[1] < errors[0] / 2
+
+
 # Strict feasibility.
 
 STRICT = fc.envs.garnet(n_states=8, n_actions=3, gamma=0.8, seed=0)

@@ -133,7 +133,7 @@ def test_pd_nac_drifts_by_the_violation(how: Any) -> None:
 
 
 def test_pmd_pd_drifts_by_the_violation() -> None:
-    """1e4 estimates of 20 rollouts, each of standard deviation 0.1 in units of the cost (discounted: 0.5 for a cost)."""
+    """1e4 estimates of 20 rollouts, each of standard deviation 0.1 in units of the cost: a cost counts gamma."""
     cmdp = always_violating()
     j = fc.evaluate(cmdp, np.ones(3)).raw[1]
     run = fc.PMDPD(outer=10_000, rollouts=1, starts=20, dual_step=0.5, pairs=30).run(problem_of(cmdp), 4, 1)
@@ -240,8 +240,8 @@ def test_steps_of_the_primal_dual_methods() -> None:
 
 
 def test_asgd_steps_by_hand() -> None:
-    """G^2 = 2: q = sqrt(kappa kappa_tilde), alpha = 3 sqrt(5) q/(1 + 3 sqrt(5) q), beta = 1/(9 q), xi = kappa/(3 sqrt(5)
-    G^2 q), delta = 1/(5 G^2)."""
+    """G^2 = 2, q = sqrt(kappa kappa_tilde): alpha = 3 sqrt(5) q/(1 + 3 sqrt(5) q), beta = 1/(9 q),
+    xi = kappa/(3 sqrt(5) G^2 q), delta = 1/(5 G^2)."""
     cmdp = fc.envs.garnet()
     for settings, numbers in (
         ({}, (0.99260143, 0.00555556, 0.07453560, 0.1)),

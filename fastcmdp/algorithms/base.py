@@ -85,7 +85,8 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
 def dual_cap(world: World, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
-    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
+    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
+    known, else infinite.
     """
     cmdp, m = world.model, world.model.n_constraints
     if given is not None:

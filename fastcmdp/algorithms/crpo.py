@@ -25,9 +25,9 @@ keep that order and take the constants from the critic: with N_f the level of E_
 
 The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
 second. A level is the larger of a recent and an overall mean over the outer steps before t, and a step longer than
-all before it is cut to the longest of them (``kernels/levels.py``); the first outer step only measures. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0
-cannot be empty and mean gap and violation over N_0 are at most tol, if critics are exact (derived;
-``docs/algorithms.md``).
+all before it is cut to the longest of them (``kernels/levels.py``); the first outer step only measures. With N <=
+1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and violation over N_0
+are at most tol, if critics are exact (derived; ``docs/algorithms.md``).
 """
 
 from __future__ import annotations

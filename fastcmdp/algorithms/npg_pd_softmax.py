@@ -63,8 +63,8 @@ class NPGPDSoftmax(Algorithm):
     c_eta, c_zeta : float
         Factors on the measured learning rates.
     lambda_max : float, sequence or None
-        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
 
     Raises
     ------

@@ -78,8 +78,8 @@ class PDNAC(Algorithm):
     c_alpha, c_dual, c_beta, c_explore : float
         Factors on those.
     lambda_max : float, sequence or None
-        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
     restart : bool
         Restart the chain with probability 1-gamma a step, or let it run.
     dual_estimate : "sample" or "sum"

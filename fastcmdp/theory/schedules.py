@@ -9,9 +9,10 @@ Kernel units. Theorem 1, with Lambda = 1 + m lambda_max for m constraints (see `
 
 with n = 2m + 1, which is the paper's 3 (and 6, and 36) for m = 1: Lambda <= n/((1-gamma) c_slater) since
 lambda_max >= 2. A larger cap, x times Theorem 1's 2/((1-gamma) c_slater), makes it n = 2 m x + 1, and n/x in the terms
-without c_slater, which are those of the violation (derived here). The extension to m constraints is derived here; so is m = 0, where the terms of the multipliers
-drop out. C and C_bar are universal constants that the paper does not give. C = 1 sufficed in every case that was
-measured (`bounds.smallest_C`); C_bar is about small H, and (2) exceeds it for small eps.
+without c_slater, which are those of the violation (derived here). The extension to m constraints is derived here; so
+is m = 0, where the terms of the multipliers drop out. C and C_bar are universal constants that the paper does not
+give. C = 1 sufficed in every case that was measured (`bounds.smallest_C`); C_bar is about small H, and (2) exceeds it
+for small eps.
 
 The scaled schedule keeps K ~ eps^-2, H ~ log(1/eps) and eta, zeta ~ K^-1/2, and takes the constants from
 measurement. Its natural unit is the relative error e = (1-gamma) eps, since J ranges over 1/(1-gamma):
@@ -230,7 +231,8 @@ def practical_schedule(
     c_K, c_H, c_eta, c_zeta : float
         The tunable constants, > 0.
     **settings
-        Other settings of `PDANPG`, which win (kappa, or mu_f, is that of H and of the ASGD steps); ``eta`` and ``zeta`` given here replace the measured ones.
+        Other settings of `PDANPG`, which win (kappa, or mu_f, is that of H and of the ASGD steps); ``eta`` and
+        ``zeta`` given here replace the measured ones.
 
     Raises
     ------
