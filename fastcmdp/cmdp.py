@@ -297,6 +297,11 @@ class CMDP(Units):
         """Number of constraints m."""
         return int(self.costs.shape[1])
 
+    @property
+    def widest(self) -> int:
+        """The most choices that a state has."""
+        return int(np.diff(self.state_to_choice).max())
+
     @cached_property
     def choice_state(self) -> Int32Array:
         """The state of each choice, int32 (C,)."""

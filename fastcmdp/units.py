@@ -38,6 +38,16 @@ class Units:
         """Number of constraints m."""
         return len(self.limits)
 
+    @property
+    def unit(self) -> float:
+        """1 - gamma: the chance that a step is the last one; it takes sums to means."""
+        return 1.0 - self.gamma
+
+    @property
+    def horizon(self) -> float:
+        """1 / (1 - gamma): the mean number of steps, and the discounted sum of ones."""
+        return 1.0 / (1.0 - self.gamma)
+
     def to_user_values(self, values: npt.ArrayLike) -> FloatArray:
         """J in kernel units, (..., 1+m), to the user's units, equation (6).
 

@@ -134,7 +134,7 @@ def test_headers_of_arrays_that_cannot_be_read(tmp_path):
 
 def test_a_bomb_in_an_npz(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "m.npz", P=np.zeros((1, 1000, 1000)))
-    monkeypatch.setattr("fastcmdp.io.files.ALWAYS", 1 << 20)
+    monkeypatch.setattr("fastcmdp.files.ALWAYS", 1 << 20)
     with pytest.raises(ModelError, match="bytes once unpacked"):
         io.read(tmp_path / "m.npz")
 
@@ -375,7 +375,7 @@ def test_damaged_mat_files(tmp_path, data, message):
 
 
 def test_a_bomb_in_a_mat(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastcmdp.io.files.ALWAYS", 1 << 20)
+    monkeypatch.setattr("fastcmdp.files.ALWAYS", 1 << 20)
     bomb = element(15, zlib.compress(variable(b"P", 6, (1, 1 << 20), element(9, b"\0" * (8 << 20)))))
     (tmp_path / "m.mat").write_bytes(HEADER + bomb)
     with pytest.raises(ModelError, match="not unpacked from so small a file"):

@@ -359,7 +359,7 @@ def test_negative_sizes(parts, read):
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda data: lzma.compress(data, preset=0)])
 def test_bombs_end_in_an_error_and_not_in_memory(parts, read, monkeypatch, pack):
-    monkeypatch.setattr("fastcmdp.io.files.ALWAYS", 4 << 20)
+    monkeypatch.setattr("fastcmdp.files.ALWAYS", 4 << 20)
     plain = archived(parts | {"valuations/states/valuations.bin": b"\0" * (32 << 20)})
     bomb = pack(plain)
     del plain

@@ -32,7 +32,8 @@ RANK = {
     name: rank
     for rank, names in enumerate(
         [
-            ["errors", "kernels"],
+            ["errors", "kernels", "version"],
+            ["check", "files", "text"],
             ["npz", "units", "bootstrap"],
             ["cmdp"],
             ["simulators"],

@@ -22,11 +22,11 @@ from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import variants
 from fastcmdp.envs import GENERATORS, from_spec
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.io import ENDINGS, Description, build, read
 from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.text import unknown
 
 POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
 Model = Annotated[

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.envs.limits import Limit, with_limit
 
 # The halfway rule needs some dozens of linear solves; beyond this size the rule of `_swept_limits` takes
@@ -69,10 +69,10 @@ def garnet(
     >>> cmdp.n_states, cmdp.n_choices, cmdp.n_branches, cmdp.n_constraints
     (100, 400, 2000, 1)
     """
-    n_states, n_actions = integer("n_states", n_states, 1, 2**31 - 1), integer("n_actions", n_actions, 1)
-    wanted = n_states if n_branches is None else integer("n_branches", n_branches, 1)
+    n_states, n_actions = whole("n_states", n_states, 1, 2**31 - 1), whole("n_actions", n_actions, 1)
+    wanted = n_states if n_branches is None else whole("n_branches", n_branches, 1)
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
-    seed, n_constraints = integer("seed", seed, 0), integer("n_constraints", n_constraints, 0)
+    seed, n_constraints = whole("seed", seed, 0), whole("n_constraints", n_constraints, 0)
     branches = min(wanted, n_states)
     n_choices = n_states * n_actions
 

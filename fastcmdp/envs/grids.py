@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.envs.limits import Limit, with_limit
 from fastcmdp.errors import SettingError
 
@@ -61,7 +61,7 @@ def grid_world(
     slip, gamma = real("slip", slip, 0.0, 1.0), real("gamma", gamma, 0.0, 1.0, inside=True)
     if start not in ("uniform", "cell"):
         raise SettingError(f"start must be 'uniform' or 'cell', got {start!r}")
-    rows = _default_layout(integer("size", size, 3)) if layout is None else _checked_layout(layout)
+    rows = _default_layout(whole("size", size, 3)) if layout is None else _checked_layout(layout)
     cells = [(i, j) for i, row in enumerate(rows) for j, cell in enumerate(row) if cell != "#"]
     number = {cell: s for s, cell in enumerate(cells)}
     kinds = [rows[i][j] for i, j in cells]

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real, unknown
 from fastcmdp.envs.limits import Limit, with_limit
 from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.text import unknown
 
 CostFunction = Callable[[int, int, int, float, bool], float]
 """Cost of a transition (s, a, s_next, reward, terminated), with the table's own s_next."""
@@ -296,7 +297,7 @@ def _start(env: Any, name: str, live: NDArray[np.bool_], start: Any) -> Any:
         if start is None:
             raise ModelError(f"{name} does not tell its start distribution: give start=")
     if np.ndim(start) == 0:
-        return integer("start", start, 0, n)
+        return whole("start", start, 0, n)
     distribution = np.asarray(start)
     if distribution.shape == (n,):
         distribution = np.append(distribution, distribution.dtype.type(0))  # float32 stays float32

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.errors import SettingError
 
 
@@ -192,9 +192,9 @@ def _checked(
     gain: float | None,
 ) -> _Checked:
     n, a, depth = (
-        integer("n_gadgets", n_gadgets, 1),
-        integer("n_actions", n_actions, 1),
-        integer("depth", depth, 1),
+        whole("n_gadgets", n_gadgets, 1),
+        whole("n_actions", n_actions, 1),
+        whole("depth", depth, 1),
     )
     gamma = real("gamma", gamma, 0.25, 1.0, inside=True)
     unit, scale = 1.0 - gamma, gamma**depth
@@ -214,7 +214,7 @@ def _checked(
         i, j = better
     except (TypeError, ValueError):
         raise SettingError(f"better must be a pair (gadget, action), got {better!r}") from None
-    pair = (integer("better[0]", i, 1, n), integer("better[1]", j, 0, a - 1))
+    pair = (whole("better[0]", i, 1, n), whole("better[1]", j, 0, a - 1))
     q = 0.5 * x if gain is None else real("gain", gain, 0.0, x, inside=True)
     # (a_c + 1)/(1 - gamma p) - 1/(1-gamma) = (q - x) gamma^-depth, solved for p.
     utility = (1.0 - 4.0 * x * unit / scale) / 3.0

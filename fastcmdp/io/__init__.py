@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
+from fastcmdp.files import about, replacing
 from fastcmdp.io.description import Constraint, Description, Problem, Reward, describe
-from fastcmdp.io.files import replacing
 from fastcmdp.io.naming import build, summary, text_summary, with_problem
 
 __all__ = [
@@ -106,10 +106,8 @@ def load(
     description = read(path, files=files, format=format, renormalize=renormalize)
     for note in description.notes:
         warnings.warn(f"{path}: {note}", stacklevel=2)
-    try:
+    with about(path):
         return build(description, reward=reward, constraints=constraints, gamma=gamma, start=start)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
 
 
 def save(cmdp: CMDP, path: str | Path, *, format: Format | None = None) -> None:
@@ -148,22 +146,16 @@ def read(
     if files is not None and kind != "tra":
         raise ModelError(f"{path}: other files go with a .tra only")
     beside = None if files is None else [Path(file) for file in files]
-    try:
+    with about(path):
         return _read(path, kind, beside, renormalize)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except MemoryError as error:
-        raise ModelError(f"{path}: there is not enough memory for this model") from error
 
 
 def write(description: Description, path: str | Path, *, format: Format | None = None) -> None:
     """Write a description to a file; arguments and errors as for `save`."""
     path = Path(path)
     kind = format_of(path, format)
-    try:
+    with about(path):
         _write(description, path, kind)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
 
 
 def format_of(path: Path, format: Format | None = None) -> Format:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import opened
 from fastcmdp.io.description import Description, Reward, checked_rows, compact, grouped, uniform
-from fastcmdp.io.files import opened
 from fastcmdp.io.text import Ints, Lines, Vocabulary, pieces
 from fastcmdp.io.words import (
     ALIASES,

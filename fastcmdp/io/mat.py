@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
-from fastcmdp.io.files import budget, opened
+from fastcmdp.files import budget, opened
 
 HEADER = 128
 _MATRIX, _COMPRESSED = 14, 15

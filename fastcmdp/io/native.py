@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import budget
 from fastcmdp.io.description import Constraint, Description, Problem, Reward, check_offsets, checked_rows
-from fastcmdp.io.files import budget
 from fastcmdp.npz import read_arrays, write_arrays
 
 VERSION = 1
@@ -28,8 +28,6 @@ _ROWS = {"state_to_choice": "i8", "choice_to_branch": "i8", "branch_target": "i4
 
 def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of any .npz file, by their names."""
-    if path.exists() and not path.is_file():
-        raise ModelError("this is a folder, or no regular file")
     try:
         return read_arrays(path, budget(path))
     except (tokenize.TokenError, MemoryError, UserWarning) as error:  # from headers of old arrays

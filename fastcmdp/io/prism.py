@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import about, opened, replacing
 from fastcmdp.io.description import Description, Reward, checked_rows, compact, grouped, uniform
-from fastcmdp.io.files import opened, replacing
 from fastcmdp.io.text import Ints, Lines, Vocabulary, pieces
 from fastcmdp.io.words import (
     ALIASES,
@@ -110,7 +109,7 @@ def read(path: Path, *, files: Sequence[Path] | None = None, renormalize: bool =
     labels: dict[str, Ints] = {}
     parts: dict[str, dict[str, NDArray[np.float64]]] = {}
     for file in found:
-        with _naming(file):
+        with about(file.name):
             if file.suffix == ".lab":
                 found_labels, comment = _labels(file, n_states)
                 twice = labels.keys() & found_labels.keys()
@@ -197,15 +196,6 @@ def write(description: Description, path: Path) -> None:
 
 
 # Reading.
-
-
-@contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Put the name of a file before errors about it."""
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(f"{file.name}: {error}") from error
 
 
 def _entries(path: Path, n_states: int | None = None, chain: bool = False) -> tuple[_Head, _Rows]:

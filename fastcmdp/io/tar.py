@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, Protocol
 
 from fastcmdp.errors import ModelError
-from fastcmdp.io.files import Unpacked
+from fastcmdp.files import Unpacked
 
 BLOCK = 512
 LONG_NAME = 1 << 16

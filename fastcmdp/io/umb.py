@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import Unpacked
 from fastcmdp.io.description import (
     MAX_STATES,
     TEXT_DIGITS,
@@ -31,7 +32,6 @@ from fastcmdp.io.description import (
     compact,
     uniform,
 )
-from fastcmdp.io.files import Unpacked
 from fastcmdp.io.tar import members, write_members
 
 INDEX = "index.json"

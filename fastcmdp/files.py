@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,24 +25,100 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` once it is complete and on disk."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` once it is complete and on disk; until then all is as before.
+
+    A symbolic link stays and what it points to is replaced, with the mode that it has; a new file has the mode that
+    the umask says.
+
+    Raises
+    ------
+    ModelError
+        There is something that is no regular file: a folder, a device, a pipe.
+    OSError
+        As usual; it names ``path``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "greeting"
+    >>> with replacing(path) as file:
+    ...     n = file.write(b"hello")
+    >>> path.read_bytes()
+    b'hello'
+    """
+    target = Path(os.path.realpath(path))
+    fresh = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
+        mode = _mode(path)
         with fresh.open("xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
-    except BaseException:
+        fresh.replace(target)
+        sync_folder(target.parent)
+    except BaseException as error:
         fresh.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(fresh), str(target)):
+            reason = error.strerror or str(error)
+            raise OSError(error.errno or errno.EIO, reason, str(path)) from error
         raise
 
 
-def opened(path: Path) -> BinaryIO:
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file of UTF-8 text by `replacing`."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def sync_folder(path: Path) -> None:
+    """Have a folder's new names on disk, where its file system can do that."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:  # some network file systems cannot
+        pass
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def about(path: str | Path) -> Iterator[None]:
+    """Put the name of a file before ModelErrors about it, once, and say so if memory does not suffice for it."""
+    try:
+        yield
+    except ModelError as error:
+        if str(error).startswith(f"{path}: "):
+            raise
+        raise ModelError(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise ModelError(f"{path}: there is not enough memory for what is in it") from error
+
+
+def _mode(path: str | Path) -> int | None:
+    """The permissions of a regular file; None if there is none."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    _refuse_irregular(path, mode, "written")
+    return stat.S_IMODE(mode)
+
+
+def _refuse_irregular(path: str | Path, mode: int, done: str) -> None:
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+        kind = next((name for test, name in kinds.items() if test(mode)), "a device")
+        raise ModelError(f"{path}: {kind}; only regular files are {done}")
+
+
+def opened(path: str | Path) -> BinaryIO:
     """A file opened to be read; a folder or a device is a ModelError, what is missing a FileNotFoundError."""
-    if path.exists() and not path.is_file():
-        raise ModelError("this is a folder, or no regular file")
+    path = Path(path)
+    if path.exists():
+        _refuse_irregular(path, path.stat().st_mode, "read")
     return path.open("rb")
 
 
