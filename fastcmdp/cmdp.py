@@ -26,7 +26,7 @@ and branch b leads to state branch_target[b] with probability branch_prob[b].
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -47,14 +47,13 @@ from fastcmdp.rows import (
     probabilities,
     remark_on_penalty,
     row_offsets,
+    signal_values,
     start_distribution,
     state_offsets,
 )
 from fastcmdp.units import (
-    FORBIDDEN,
     FloatArray,
     Units,
-    check_finite,
     constraint_units,
     discount,
     limits_of,
@@ -187,8 +186,19 @@ class CMDP(Units):
         )
         self._set(choice_to_branch=rows[0], branch_target=rows[1], branch_prob=rows[2])
 
+        # A valid model has S <= C <= B, and where two of them are equal there is one choice a state or one
+        # branch a choice, so that both readings agree.
+        places = (
+            (self.n_choices, self._choice_name), (self.n_states, "state {}".format), (len(kept), branch_name)
+        )  # fmt: skip
+
         def on_choices(values: npt.ArrayLike, what: str) -> FloatArray:
-            return self._on_choices(values, what, kept, branch_name)
+            signal = signal_values(values, what, places)
+            if signal.size == self.n_choices:
+                return signal
+            if signal.size == self.n_states:
+                return signal[self.choice_state]
+            return expectation(signal[kept], self.branch_prob, self.choice_to_branch)
 
         signals = signals_in(costs, {(self.n_choices,), (self.n_states,), (len(kept),)})
         columns = [on_choices(values, f"cost {i}") for i, values in enumerate(signals)]
@@ -405,31 +415,6 @@ class CMDP(Units):
         s = int(np.searchsorted(self.state_to_choice, q, side="right")) - 1
         return f"state {s}, action {self.action_of_choice[q]}"
 
-    def _on_choices(
-        self, values: npt.ArrayLike, what: str, kept: npt.NDArray[np.bool_], branch_name: Callable[[int], str]
-    ) -> FloatArray:
-        """A signal on choices, states or branches (as given, before some were dropped) as one on choices."""
-        given = numbers_in(values, what)
-        # A valid model has S <= C <= B, and where two of them are equal there is one choice a state or one
-        # branch a choice, so that both readings agree.
-        name_of: dict[int, Callable[[int], str]] = {
-            len(kept): branch_name,
-            self.n_states: lambda s: f"state {s}",
-            self.n_choices: self._choice_name,
-        }
-        if given.ndim != 1 or given.size not in name_of:
-            raise ModelError(
-                f"{what} has shape {given.shape}; it must be one-dimensional with one value per choice "
-                f"({self.n_choices}), state ({self.n_states}) or branch ({len(kept)})"
-            )
-        signal = np.array(given, dtype=np.float64)
-        check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}", FORBIDDEN)
-        if given.size == self.n_choices:
-            return signal
-        if given.size == self.n_states:
-            return signal[self.choice_state]
-        return expectation(signal[kept], self.branch_prob, self.choice_to_branch)
-
     def _set_limits(self, limits: npt.ArrayLike | None) -> None:
         """Set the limits and, by equations (4) and (5), the signals and their scales."""
         bounds = limits_of(limits, self.n_constraints)
@@ -443,3 +428,19 @@ class CMDP(Units):
             constraint_scale=scales,
             signals=np.column_stack([(self.reward - shift) / scale, constraints / scales]),
         )
+
+
+def table_of(given: object) -> CMDP:
+    """What is given, if it is a model with a table, which exact answers and files need; else a ModelError.
+
+    Examples
+    --------
+    >>> table_of("model.npz")
+    Traceback (most recent call last):
+    fastcmdp.errors.ModelError: a str is no model with a table of transitions; a fastcmdp.CMDP is needed
+    """
+    if isinstance(given, CMDP):
+        return given
+    told = f"a {type(given).__name__} is no model with a table of transitions; a fastcmdp.CMDP is needed"
+    simulates = isinstance(given, Units)
+    raise ModelError(told + ": a simulator has evaluate(policy), by Monte Carlo, instead" * simulates)

@@ -7,14 +7,14 @@ probability of zero end up as a few eps below: both are mended, what is further 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError
-from fastcmdp.units import EPS, FloatArray, check_finite, numbers_in
+from fastcmdp.units import EPS, FORBIDDEN, FloatArray, check_finite, numbers_in
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -162,6 +162,23 @@ def start_distribution(start: npt.ArrayLike | None, n_states: int, renormalize: 
     return normalised(
         prob, np.array([0, n_states]), given.dtype, renormalize, lambda _: "start probabilities"
     )
+
+
+def signal_values(
+    values: npt.ArrayLike, what: str, places: Sequence[tuple[int, Callable[[int], str]]]
+) -> FloatArray:
+    """A signal on choices, states or branches; ``places`` has for these how many there are, and their names."""
+    given = numbers_in(values, what)
+    name_of = dict(reversed(places))
+    if given.ndim != 1 or given.size not in name_of:
+        choices, states, branches = (size for size, _ in places)
+        raise ModelError(
+            f"{what} has shape {given.shape}; it must be one-dimensional with one value per choice "
+            f"({choices}), state ({states}) or branch ({branches})"
+        )
+    signal = np.array(given, dtype=np.float64)
+    check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}", FORBIDDEN)
+    return signal
 
 
 def action_numbers(

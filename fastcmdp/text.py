@@ -21,7 +21,36 @@ def visible(text: object, keep: str = "") -> str:
     >>> visible("cost\x1b[2J\n"), visible("größe α")
     ('cost\\x1b[2J\\n', 'größe α')
     """
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+class VisibleStream:
+    """A stream of text on which all is `visible`, letters too that its encoding does not have.
+
+    Examples
+    --------
+    >>> import io, sys
+    >>> ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    >>> print("größe\x1b[2J", file=VisibleStream(ascii_only), flush=True)
+    >>> ascii_only.buffer.getvalue()
+    b'gr\\xf6\\xdfe\\x1b[2J\n'
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text; ends of lines, tabs and carriage returns stay."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        shown = visible(text, keep="\n\t\r").encode(encoding, "backslashreplace").decode(encoding)
+        self._stream.write(shown)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def number(value: float | None, form: str = ".3g", missing: str = "-") -> str:

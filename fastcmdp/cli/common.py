@@ -26,7 +26,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.io import ENDINGS, Description, build, read
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.text import unknown
+from fastcmdp.text import unknown, visible
 
 POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
 Model = Annotated[
@@ -139,7 +139,7 @@ def check_plot(file: Path | None) -> None:
 
 def note(text: str) -> None:
     """A line of prose, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text, keep="\n"), file=sys.stderr, flush=True)
 
 
 @contextmanager

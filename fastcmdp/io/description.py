@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastcmdp.cmdp import CMDP
+from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.errors import ModelError
 from fastcmdp.rows import MAX_STATES, precision, rounded_up, sum_tolerance
 from fastcmdp.variables import Variables, state_variables
@@ -219,10 +219,7 @@ class Description:
 
 def describe(cmdp: CMDP) -> Description:
     """The description of a model: its signals under their names, its start, discount, limits and senses."""
-    if not isinstance(cmdp, CMDP):
-        raise ModelError(
-            f"a table of transitions is needed, a CMDP, and this is a {type(cmdp).__name__}: simulators have none"
-        )
+    cmdp = table_of(cmdp)
     signals = dict(zip(cmdp.names, np.vstack([cmdp.reward, cmdp.costs.T]), strict=True))
     limits = zip(cmdp.names[1:], cmdp.sense, cmdp.limits.tolist(), strict=True)
     return Description(
