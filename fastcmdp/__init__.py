@@ -26,11 +26,10 @@ from fastcmdp.results import Result
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
+from fastcmdp.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fastcmdp import embed
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",

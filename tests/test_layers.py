@@ -34,8 +34,11 @@ RANK = {
     name: rank
     for rank, names in enumerate(
         [
-            ["errors", "kernels"],
-            ["npz", "units", "bootstrap"],
+            ["errors", "kernels", "version"],
+            ["check", "files", "text"],
+            ["npz", "units", "variables", "bootstrap"],
+            ["rows"],
+            ["from_tables"],
             ["cmdp"],
             ["policies"],
             ["simulators"],

@@ -8,7 +8,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from typing import Any, cast
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,8 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if signal.getsignal(stop) == signal.SIG_DFL:
                 signal.signal(stop, signal.default_int_handler)
     from fastcmdp.cli.app import run
+    from fastcmdp.text import VisibleStream
 
-    return run(sys.argv[1:] if argv is None else list(argv))
+    with redirect_stdout(cast(Any, VisibleStream(sys.stdout))):
+        return run(sys.argv[1:] if argv is None else list(argv))
 
 
 __all__ = ["main"]

@@ -22,12 +22,12 @@ from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import variants
 from fastcmdp.envs import GENERATORS, from_spec
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.io import ENDINGS, Description, build, read
 from fastcmdp.plots import check_ending
 from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.text import unknown, visible
 
 POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
 Model = Annotated[
@@ -136,7 +136,7 @@ def check_plot(file: Path | None) -> None:
 
 def note(text: str) -> None:
     """A line of prose, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text, keep="\n"), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -38,7 +38,6 @@ from fastcmdp.cli.common import (
 )
 from fastcmdp.cli.progress import Callback, reporting
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import unknown
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.policies import Policy
@@ -46,6 +45,7 @@ from fastcmdp.results import Result
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
+from fastcmdp.text import unknown
 from fastcmdp.tuned import read_constants
 
 DEFAULT = PDANPG()

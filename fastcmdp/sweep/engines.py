@@ -16,9 +16,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from fastcmdp.algorithms.base import is_integer
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.worker import Batch, Outcome, Refused, execute, identity
+from fastcmdp.text import unknown
 
 ENGINES = ("threads", "processes", "dask")
 _REACH = 20  # seconds to reach a scheduler

@@ -43,10 +43,10 @@ from fastcmdp.algorithms.base import Algorithm, require
 from fastcmdp.algorithms.variants import Variant, name_of, variant
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.files import opened
 from fastcmdp.io import ENDINGS, load
-from fastcmdp.io.files import opened
+from fastcmdp.text import unknown
 
 MOST = 1 << 22  # bytes of a specification
 _KINDS = ("generator", "gym", "file", "model")

@@ -40,11 +40,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.io.files import replacing
+from fastcmdp.files import replacing
 from fastcmdp.sweep.specification import Model, Sweep, loads, plain
 from fastcmdp.sweep.tasks import Configuration, Omitted, Plan
+from fastcmdp.text import unknown
 
 FORMAT = 1
 HEARTBEAT = 120.0  # seconds without a sign of life after which a session on another machine is taken for dead
