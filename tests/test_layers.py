@@ -38,7 +38,7 @@ RANK = {
             ["cmdp"],
             ["simulators"],
             ["exact", "policies", "tables", "envs", "io"],
-            ["problem", "embed"],
+            ["problem", "embed", "policy_names", "simulator_names"],
             ["algorithms"],
             ["results", "theory", "tuned"],
             ["solve"],
