@@ -248,8 +248,10 @@ def plan(n_models: int, replicates: int) -> None:
     """Plan, store (with made-up results), resume and report 100,000 tasks."""
     import pyarrow as pa
 
-    from fastcmdp.sweep.coordinator import prepare, rows, status
+    from fastcmdp.sweep.prepare import prepare
+    from fastcmdp.sweep.progress import status
     from fastcmdp.sweep.report import report
+    from fastcmdp.sweep.rows import rows
     from fastcmdp.sweep.worker import Values
 
     models = [

@@ -24,9 +24,10 @@ from fastcmdp.errors import SettingError
 from fastcmdp.policies import TabularSoftmax
 from fastcmdp.results import new_trace
 from fastcmdp.solve import resume, start
-from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, worker
+from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, prepare, worker
 from fastcmdp.sweep.analysis import analyse, cells, reaching
 from fastcmdp.sweep.report import report
+from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.worker import trace_points
 
 
@@ -234,7 +235,7 @@ def test_rows_that_two_sessions_wrote_count_once(copy):
     store = scanned(copy)
     table, right = store.read(), store.digest()
     other = Store(copy)
-    other.lock = _no_lock  # as on a file system without locks
+    other.claims.lock = _no_lock  # as on a file system without locks
     other.scan = lambda: set()  # and before this one saw the other's part
     other.write_part(table.cast(sweeps.store.SCHEMA).slice(0, len(table) // 2), {})
     assert len(Store(copy).read()) == len(table)
@@ -271,7 +272,7 @@ def test_tasks_under_way_elsewhere_are_left_alone(whole, tmp_path):
     sweeps.run(small(replicates=3), tmp_path / "two")  # so that both find the folder
     with pytest.raises(SettingError, match="replicates: was 3, is 12"):
         run()
-    coordinator.prepare(small(replicates=12), Store(tmp_path / "two"), True, lambda _: None)
+    prepare.prepare(small(replicates=12), Store(tmp_path / "two"), True, lambda _: None)
     both = [threading.Thread(target=run) for _ in range(2)]
     for thread in both:
         thread.start()
@@ -285,16 +286,16 @@ def test_tasks_under_way_elsewhere_are_left_alone(whole, tmp_path):
 @pytest.mark.parametrize("end", ["given up", "killed"])
 def test_claims_hold_as_long_as_their_session_lives(end, tmp_path):
     path = tmp_path / "out"
-    made = coordinator.prepare(small(), Store(path), False, lambda _: None)
+    made = prepare.prepare(small(), Store(path), False, lambda _: None)
     script = f"""
 import sys, time
 from fastcmdp.sweep import Store
 store = Store({str(path)!r})
-store.begin({{}})
-claim = store.claim({made.name[4:7].tolist()!r})
+store.claims.begin({{}})
+claim = store.claims.claim({made.name[4:7].tolist()!r})
 print("claimed", flush=True)
 sys.stdin.read()
-store.release(claim)
+store.claims.release(claim)
 time.sleep(100)
 """
     other = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -382,16 +383,16 @@ def test_nothing_is_made_where_the_engine_will_not_do(tmp_path):
 
 def test_two_sessions_may_begin_one_folder(monkeypatch, whole, tmp_path):
     """The second finds no manifest, plans, and meets the folder that the first has made meanwhile."""
-    path, real, first = tmp_path / "out", coordinator.plan, []
+    path, real, first = tmp_path / "out", prepare.plan, []
 
     def slow(*given):
         made = real(*given)
-        monkeypatch.setattr(coordinator, "plan", real)
+        monkeypatch.setattr(prepare, "plan", real)
         sweeps.run(small(), path)
         first.append(os.stat(path / "manifest.json").st_ino)
         return made
 
-    monkeypatch.setattr(coordinator, "plan", slow)
+    monkeypatch.setattr(prepare, "plan", slow)
     assert sweeps.run(small(), path).finished
     assert [os.stat(path / "manifest.json").st_ino] == first
     assert Store(path).digest() == Store(whole).digest()
@@ -608,7 +609,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
         epsilon=epsilon, samples=[1e4, 1e5, 1e6] if budgets else [], replicates=4,
     )  # fmt: skip
     store = Store(tmp_path / "out")
-    made = coordinator.prepare(spec, store, False, lambda _: None)
+    made = prepare.prepare(spec, store, False, lambda _: None)
     rng = np.random.default_rng(0)
     tables = []
     for i, each in enumerate(made.configurations):
@@ -622,7 +623,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
             np.arange(12), samples, value, value, value[:, :, 1:], np.full(4, -1), 10.0, True, 1.0, np.ones(1),
             np.ones(1), np.ones(1),
         )  # fmt: skip
-        tables.append(coordinator.rows(each, made, tasks, values))
+        tables.append(rows(each, made, tasks, values))
     store.write_part(pa.concat_tables(tables), {})
     return store
 

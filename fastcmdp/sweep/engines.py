@@ -50,6 +50,19 @@ class Engine(Protocol):
         """Stop at once; batches under way are lost."""
 
 
+GUARD = """a script that starts processes needs a main guard, for each of them imports it: put what runs the sweep under
+
+    if __name__ == "__main__":
+        ...
+"""
+
+
+def refuse_unguarded() -> None:
+    """Refuse a sweep within the import by which a fresh process gets to know the script that started it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SettingError(f"a sweep is begun while a process of the same script starts: {GUARD}")
+
+
 class Threads:
     """Threads of this process: kernels release the interpreter's lock."""
 
@@ -91,6 +104,7 @@ class Processes:
     def __init__(self, workers: int) -> None:
         self._pools: list[ProcessPoolExecutor | None] = [None] * workers
         self._busy: dict[Future[Outcome], int] = {}
+        self._tried = False  # whether a process has started well
 
     @property
     def slots(self) -> int:
@@ -101,10 +115,7 @@ class Processes:
         """Begin a batch in an idle process, or a new one."""
         i = next(i for i in range(len(self._pools)) if i not in self._busy.values())
         for _ in range(2):  # a process may have died while it was idle
-            pool = self._pools[i]
-            if pool is None:
-                context = multiprocessing.get_context("spawn")
-                pool = self._pools[i] = ProcessPoolExecutor(1, mp_context=context, initializer=_attend)
+            pool = self._pools[i] or self._start(i)
             try:
                 future = pool.submit(execute, batch)
                 break
@@ -114,6 +125,20 @@ class Processes:
             raise WorkerDied
         self._busy[future] = i
         return future
+
+    def _start(self, i: int) -> ProcessPoolExecutor:
+        """A process; the first one of all is waited for, so that a script that cannot be imported is told at once."""
+        context = multiprocessing.get_context("spawn")
+        pool = self._pools[i] = ProcessPoolExecutor(1, mp_context=context, initializer=_attend)
+        if not self._tried:
+            try:
+                pool.submit(identity).result()
+            except BrokenProcessPool as error:
+                raise SettingError(
+                    f"a process ended while it started; its own error stands above. Most often: {GUARD}"
+                ) from error
+            self._tried = True
+        return pool
 
     def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
         """See Engine."""
@@ -325,7 +350,7 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
             client = Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
             raise SettingError(
-                f"no Dask cluster could be started on this machine ({error}); try again"
+                f"no Dask cluster could be started on this machine ({error}); try again. If this is a script: {GUARD}"
             ) from error
 
         def close() -> None:

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 import fastcmdp
 from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse
-from fastcmdp.sweep.coordinator import Status, status_of
+from fastcmdp.sweep.durable import StoreError, write_durably
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
-from fastcmdp.sweep.store import Store, StoreError, write_durably
+from fastcmdp.sweep.progress import Status, status_of
+from fastcmdp.sweep.store import Store
 
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 

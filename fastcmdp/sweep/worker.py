@@ -34,7 +34,7 @@ from fastcmdp.problem import Problem, streams
 from fastcmdp.results import least_slack
 from fastcmdp.solve import EXACT_CHOICES, solve
 from fastcmdp.sweep.specification import Model
-from fastcmdp.sweep.tasks import DRAWS, ROWS, build
+from fastcmdp.sweep.tasks import DRAWS, ROWS, Configuration, build
 from fastcmdp.tables import build_tables
 
 Float = NDArray[np.float64]
@@ -61,6 +61,14 @@ class Group:
     settings: dict[str, Any]
     points: int
     seeds: tuple[int, ...]
+
+
+def group_of(
+    made: Configuration, seeds: tuple[int, ...], points: int | None = None, **settings: Any
+) -> Group:
+    """Runs of a configuration from these seeds; with other trace points or settings for a probe."""
+    points = made.points if points is None else points
+    return Group(made.model, made.fingerprint, made.algorithm, made.settings | settings, points, seeds)
 
 
 @dataclass(frozen=True)
