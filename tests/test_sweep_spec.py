@@ -14,7 +14,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.sweep import Algorithms, Models, Sweep, loads, plan, read
-from fastcmdp.sweep.specification import differences
+from fastcmdp.sweep.reading import differences
 
 SPEC = """
 title = "Both kinds"

@@ -102,8 +102,9 @@ class Claims:
             except OSError:  # no locks on this file system
                 return
             if self._lock_stuck or waited > LEASE:
+                if not self._lock_stuck:
+                    self.say(f"the lock of {self.path} is still held: going on without it")
                 self._lock_stuck = True
-                self.say(f"the lock of {self.path} is still held: going on without it")
                 return
             if waited > min(QUIET, LEASE / 2) and not said:
                 said = True

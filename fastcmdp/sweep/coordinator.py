@@ -101,8 +101,10 @@ def run(
             "a positive number")  # fmt: skip
     require(is_integer(threads, 1), "threads", threads, "an integer of at least 1")
     check_engine(engine, workers, scheduler)
-    made = prepare(sweep, store, extend, progress or (lambda _: None))
-    session = _Session(store, made, threads, batch_seconds, progress)
+    tell = progress or (lambda _: None)
+    store.claims.say = _sayer(progress)
+    made = prepare(sweep, store, extend, tell)
+    session = _Session(store, made, threads, batch_seconds, tell)
     if session.nothing_to_do():
         return session.status()
     return session.run(choose_engine(engine, workers, scheduler))
@@ -114,6 +116,13 @@ def _folder_of(sweep: Sweep | str | Path, folder: str | Path | None) -> Path:
     if not isinstance(sweep, Sweep) and Path(sweep).is_dir():
         return Path(sweep)
     raise SettingError("a folder for the results is missing")
+
+
+def _sayer(progress: Callable[[Progress], object] | None) -> Callable[[str], object]:
+    """What says at once what holds a session up: a note, or a warning to those who asked for no progress."""
+    if progress is None:
+        return lambda text: warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return lambda text: progress(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, None, text))
 
 
 @dataclass
@@ -134,11 +143,10 @@ class _Session:
         made: Plan,
         threads: int,
         batch_seconds: float,
-        tell: Callable[[Progress], object] | None,
+        tell: Callable[[Progress], object],
     ) -> None:
         self.store, self.plan, self.threads, self.tell = store, made, threads, tell
         self.claims = store.claims
-        self.claims.say = self._say
         self.number = {name: i for i, name in enumerate(made.name.tolist())}
         store.scan()
         self.began = time.monotonic()
@@ -204,7 +212,7 @@ class _Session:
                 continue
             if (name, True) not in self.said and other.silent > quiet:
                 self.said |= {(name, False), (name, True)}
-                self._say(
+                self.claims.say(
                     f"waiting for {n:,} tasks of {other}, which has given no sign of life for "
                     f"{other.silent:.0f} s (is it stopped?); after {claims.LEASE:g} s they are computed here"
                 )
@@ -319,17 +327,7 @@ class _Session:
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         return Failure(self.plan.name[i].decode(), inputs, text, host, when)
 
-    def _say(self, text: str) -> None:
-        """Say now what holds this session up; as a warning to those who asked for no progress."""
-        if self.tell is None:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-        else:
-            self.notes.append(text)
-            self._tell(1)
-
     def _tell(self, slots: int) -> None:
-        if self.tell is None:
-            return
         seconds = time.monotonic() - self.began
         running = sum(handed.tasks.size for handed in self.under_way.values())
         left = None

@@ -72,7 +72,8 @@ class Cost:
 
 def kind_of(made: Configuration) -> str:
     """The kind of a configuration."""
-    return f"{made.algorithm} {made.size[0]} {made.size[1]} {made.gamma!r}"
+    of = "" if made.policy == "tabular" else f" {made.policy}"
+    return f"{made.algorithm} {made.size[0]} {made.size[1]} {made.gamma!r}{of}"
 
 
 def observations(made: list[Configuration], runs: list[int], outcome: Outcome) -> list[dict[str, Any]]:

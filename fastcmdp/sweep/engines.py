@@ -350,7 +350,7 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
             client = Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
             raise SettingError(
-                f"no Dask cluster could be started on this machine ({error}); try again. If this is a script: {GUARD}"
+                f"no Dask cluster could be started on this machine ({error}). Most often: {GUARD}"
             ) from error
 
         def close() -> None:

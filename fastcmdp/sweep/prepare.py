@@ -16,8 +16,10 @@ import pyarrow as pa
 import scipy
 
 from fastcmdp.errors import SettingError
+from fastcmdp.sweep.models import Model
 from fastcmdp.sweep.progress import Progress
-from fastcmdp.sweep.specification import Model, Sweep, differences, read
+from fastcmdp.sweep.reading import differences, read
+from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.store import Store
 from fastcmdp.sweep.tasks import Plan, file_digest, file_digests, plan
 from fastcmdp.sweep.worker import changed, identity
@@ -75,12 +77,11 @@ def _planning(tell: Callable[[Progress], object]) -> Callable[[int, int], object
 
 
 def _manifest(sweep: Sweep, made: Plan) -> dict[str, Any]:
-    models = list({each.model.label: each.model for each in made.configurations}.values())
     return {
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "folder": str(sweep.folder),
         "identity": identity(),
-        "files": file_digests(models),
+        "files": file_digests(made.configurations),
     } | machine()
 
 

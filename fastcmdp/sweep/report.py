@@ -23,6 +23,7 @@ from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.progress import Status, status_of
 from fastcmdp.sweep.store import Store
 
+_PAGE = Path(__file__).with_name("page.html")
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 
 
@@ -208,7 +209,7 @@ def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes
         "FACTS": _e(json.dumps(facts, indent=1)),
         "VERSION": _e(fastcmdp.__version__),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE.read_text("utf-8"))
 
 
 def _exponent_row(e: Exponent) -> list[str]:
@@ -276,81 +277,3 @@ def _interval(low: float, high: float, digits: int = 2) -> str:
 
 def _e(text: str) -> str:
     return html.escape(str(text))
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{TITLE}}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 84rem; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0.3rem; }
-h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
-p { max-width: 50rem; }
-img { display: block; max-width: 100%; height: auto; margin: 1rem 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-#samples td:nth-child(2), #samples th:nth-child(2) { text-align: left; }
-th { border-bottom: 2px solid #999; vertical-align: bottom; }
-th button { all: unset; cursor: pointer; font-weight: 600; }
-th button:focus-visible { outline: 2px solid #0072b2; }
-th[aria-sort="ascending"] button::after { content: " \\25B2"; }
-th[aria-sort="descending"] button::after { content: " \\25BC"; }
-tbody tr:hover { background: #f5f8fb; }
-pre { background: #f6f6f6; padding: 0.8rem 1rem; overflow-x: auto; font-size: 12.5px; max-height: 26rem; }
-</style>
-</head>
-<body>
-<h1>{{TITLE}}</h1>
-<p>{{STATE}}</p>
-
-<h2>Exponents</h2>
-<p>Samples of one run needed for an error of at most &epsilon; are fitted by
-a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the
-mixture so far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all
-samples of a run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over
-models and replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets
-beyond it, targets that were not reached, and those that the first policy meets, are not in the fit.</p>
-{{EXPONENTS}}
-{{EXPONENT_PLOT}}
-
-<h2>Error against samples</h2>
-{{CURVES}}
-<p>Lines: the longest runs of each algorithm, with the 95 % band of the mean over replicates. Dots: the ends of its runs
-for other targets. At most nine models are drawn.</p>
-
-<h2>Samples needed</h2>
-<p>A click on a column's head sorts by it.</p>
-{{REACHED}}
-
-<h2>Specification</h2>
-<pre>{{SPECIFICATION}}</pre>
-
-<h2>Versions and machine</h2>
-<pre>{{FACTS}}</pre>
-<p>Made by fastcmdp {{VERSION}}.</p>
-<script>
-// Sort a table by a column: numbers by value, what is no number after them, by its letters.
-for (const table of document.querySelectorAll("table")) {
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, k) => head.firstChild.addEventListener("click", () => {
-    const up = head.getAttribute("aria-sort") !== "ascending";
-    heads.forEach(other => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    const key = row => {
-      const text = row.cells[k].textContent, x = parseFloat(text);
-      return [isNaN(x) ? Infinity : x, text];
-    };
-    const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
-    rows.sort(([[x, s]], [[y, t]]) => (up ? 1 : -1) * (x === y ? s.localeCompare(t) : x < y ? -1 : 1));
-    table.tBodies[0].append(...rows.map(([, row]) => row));
-  }));
-}
-</script>
-</body>
-</html>
-"""

@@ -33,10 +33,12 @@ import pyarrow.parquet as pq
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.sweep.claims import Claims
 from fastcmdp.sweep.durable import StoreError, json_bytes, read_json, remedy, write_durably
+from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.reading import loads
 from fastcmdp.sweep.rows import SCHEMA
-from fastcmdp.sweep.specification import Model, Sweep, loads, plain
+from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, Omitted, Plan
-from fastcmdp.text import unknown
+from fastcmdp.text import plain, unknown
 
 FORMAT = 1
 
@@ -46,7 +48,7 @@ PLAN = pa.schema(
         ("key", pa.string()), ("model", pa.string()), ("fingerprint", pa.string()), ("gamma", _F),
         ("algorithm", pa.string()), ("version", _I), ("label", pa.string()), ("settings", pa.string()),
         ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("points", _I), ("samples", _F), ("replicates", _I),
-        ("states", _I), ("choices", _I),
+        ("states", _I), ("choices", _I), ("policy", pa.string()), ("policy_fingerprint", pa.string()),
     ]
 )  # fmt: skip
 

@@ -29,11 +29,12 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import evaluate_many, optimum
 from fastcmdp.kernels import jit
-from fastcmdp.policies import TabularSoftmax
+from fastcmdp.policy_names import policy_named
 from fastcmdp.problem import Problem, streams
 from fastcmdp.results import least_slack
-from fastcmdp.solve import EXACT_CHOICES, solve
-from fastcmdp.sweep.specification import Model
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.solve import EXACT_CHOICES
+from fastcmdp.sweep.models import Model
 from fastcmdp.sweep.tasks import DRAWS, ROWS, Configuration, build
 from fastcmdp.tables import build_tables
 
@@ -61,6 +62,8 @@ class Group:
     settings: dict[str, Any]
     points: int
     seeds: tuple[int, ...]
+    policy: str = "tabular"
+    policy_fingerprint: str = "tabular-softmax"
 
 
 def group_of(
@@ -68,7 +71,10 @@ def group_of(
 ) -> Group:
     """Runs of a configuration from these seeds; with other trace points or settings for a probe."""
     points = made.points if points is None else points
-    return Group(made.model, made.fingerprint, made.algorithm, made.settings | settings, points, seeds)
+    return Group(
+        made.model, made.fingerprint, made.algorithm, made.settings | settings, points, seeds, made.policy,
+        made.policy_fingerprint,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -163,13 +169,9 @@ def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
         )
     outcome = Outcome([], [], [])
     with _one_thread():
-        began = time.perf_counter()
-        for name in {group.algorithm for group in batch.groups}:
-            _compile(name)
-        outcome.other = time.perf_counter() - began
         for group in batch.groups:
             began = time.perf_counter()
-            clock = [0.0]
+            clock = _Clock()
             try:
                 values: Values | str = _run_group(group, batch.threads, stop, clock)
             except (Refused, Stopped):
@@ -177,9 +179,18 @@ def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
             except Exception:
                 values = traceback.format_exc()
             outcome.groups.append(values)
-            outcome.kernels.append(clock[0])
-            outcome.seconds.append(time.perf_counter() - began)
+            outcome.kernels.append(clock.kernels)
+            outcome.seconds.append(time.perf_counter() - began - clock.compiling)
+            outcome.other += clock.compiling
     return outcome
+
+
+@dataclass
+class _Clock:
+    """Seconds of one group: within kernels, and of having them compiled."""
+
+    kernels: float = 0.0
+    compiling: float = 0.0
 
 
 @contextmanager
@@ -208,17 +219,19 @@ _LIMITING = threading.Lock()
 _LIMITED: list[Any] = [0, None]  # batches under way in this process, and what lifts the limit after the last
 
 
-_COMPILED: set[str] = set()
+_COMPILED: set[tuple[str, type, type]] = set()
 _COMPILING = threading.Lock()
 
 
-def _compile(name: str) -> None:
-    """Have the kernels of an algorithm ready, so that no run's time includes it."""
+def _compile(problem: Problem, name: str) -> float:
+    """Have the kernels of an algorithm ready, so that no run's time includes it; the seconds that took."""
+    began = time.perf_counter()
+    kind = name, type(problem.policy.data), type(problem.tables)
     with _COMPILING:
-        if name not in _COMPILED:
-            tiny = fastcmdp.envs.river_swim(n_states=3, limit=1.0)
-            solve(tiny, algorithm_by_name(name).shortest(), optimum=False, trace=1, threads=1)
-            _COMPILED.add(name)
+        if kind not in _COMPILED:
+            run_all(problem, algorithm_by_name(name).shortest(), (0,), 1)
+            _COMPILED.add(kind)
+    return time.perf_counter() - began
 
 
 class _Cache:
@@ -229,7 +242,10 @@ class _Cache:
         self.problems: OrderedDict[str, tuple[threading.Lock, list[Problem]]] = OrderedDict()
 
     def get(self, group: Group) -> Problem:
-        key = f"{group.fingerprint} {group.model.label}"
+        chains = (
+            algorithm_by_name(group.algorithm).simulation == "chains"
+        )  # simulators are prepared otherwise for them
+        key = f"{group.fingerprint} {group.model.label} {group.policy_fingerprint} {chains}"
         with self.lock:
             entry = self.problems.setdefault(key, (threading.Lock(), []))
             self.problems.move_to_end(key)
@@ -237,19 +253,28 @@ class _Cache:
                 self.problems.popitem(last=False)
         with entry[0]:
             if not entry[1]:
-                entry[1].append(_problem(group))
+                entry[1].append(_problem(group, chains))
             return entry[1][0]
 
 
 _CACHE = _Cache()
 
 
-def _problem(group: Group) -> Problem:
+def _problem(group: Group, chains: bool) -> Problem:
     cmdp = build(group.model)
     if cmdp.fingerprint() != group.fingerprint:
         raise Refused(changed(group.model, f"on {platform.node()}"))
+    named = policy_named(group.policy)
+    policy = named.build(cmdp)
+    if policy.fingerprint() != group.policy_fingerprint:
+        raise Refused(
+            f"{named.features or named}: the policy has changed since the sweep began: results would mix"
+        )
+    bound = policy.bind(cmdp)
+    if isinstance(cmdp, Simulator):
+        return Problem(cmdp, cmdp.world(bound, chains), bound, None, DRAWS)
     best = optimum(cmdp) if cmdp.n_choices <= EXACT_CHOICES else None
-    return Problem(cmdp, build_tables(cmdp, DRAWS), TabularSoftmax().bind(cmdp), best, DRAWS)
+    return Problem(cmdp, build_tables(cmdp, DRAWS), bound, best, DRAWS)
 
 
 def changed(model: Model, where: str = "") -> str:
@@ -265,8 +290,9 @@ def changed(model: Model, where: str = "") -> str:
     )
 
 
-def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: list[float]) -> Values:
+def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: _Clock) -> Values:
     problem = _CACHE.get(group)
+    clock.compiling += _compile(problem, group.algorithm)
     made = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
     of: Any = algorithm_by_name(group.algorithm)
     settings: Algorithm = of(**made)
@@ -280,11 +306,11 @@ def run_all(
     points: int,
     threads: int = 1,
     stop: threading.Event | None = None,
-    clock: list[float] | None = None,
+    clock: _Clock | None = None,
 ) -> Values:
     """Run one replicate from each seed, as ``solve(..., seed=seed, replicates=1)`` would, and evaluate it.
 
-    ``clock[0]`` grows by the seconds spent in kernels.
+    ``clock.kernels`` grows by the seconds spent in kernels.
     """
     cmdp, n_runs, m = problem.cmdp, len(seeds), problem.cmdp.n_constraints
     run = settings.run(problem, 0, n_runs)
@@ -296,7 +322,7 @@ def run_all(
     samples, kept = np.zeros((2, n_runs, n), np.int64)
     sums = np.full((n_runs, n, 1 + 2 * m), np.nan)
     policies = np.empty((n_runs, n, cmdp.n_choices)) if exact else np.empty((n_runs, n, 0))
-    clock = clock if clock is not None else [0.0]
+    clock = clock or _Clock()
     works = [run.work() for _ in range(min(threads, n_runs))]
     for i, target in enumerate(outer):
         if i > 0:  # the first point is the start, before any pilot
@@ -363,9 +389,7 @@ def mixtures(
     return mixture, duals
 
 
-def _advance(
-    run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: list[float]
-) -> None:
+def _advance(run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: _Clock) -> None:
     """Move every replicate to outer step ``target``, in pieces short enough to be stopped between."""
     began = time.perf_counter()
 
@@ -392,4 +416,4 @@ def _advance(
             jobs = [pool.submit(move_all, share, work) for share, work in zip(shares, works, strict=True)]
             for job in jobs:
                 job.result()
-    clock[0] += time.perf_counter() - began
+    clock.kernels += time.perf_counter() - began
