@@ -25,7 +25,8 @@ from fastcmdp.policies import TabularSoftmax
 from fastcmdp.results import new_trace
 from fastcmdp.solve import resume, start
 from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, prepare, worker
-from fastcmdp.sweep.analysis import analyse, cells, reaching
+from fastcmdp.sweep.analysis import analyse, reaching
+from fastcmdp.sweep.cells import Cell, cells
 from fastcmdp.sweep.report import report
 from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.worker import trace_points
@@ -647,8 +648,6 @@ def test_known_exponents_are_found(tmp_path, exponent, budgets):
 
 def test_error_is_of_the_mean_over_replicates(tmp_path):
     """Gaps +1 and -1, slacks -1 and +3: the mean misses nothing and has no gap, each run alone has."""
-    from fastcmdp.sweep.analysis import Cell
-
     gap, slack = np.array([[1.0], [-1.0]]), np.array([[[-1.0]], [[3.0]]])
     cell = Cell("a", "a", "m", 0.9, 1.0, None, False, np.array([10.0]), gap, slack)
     assert cell.error().tolist() == [0.0]

@@ -72,6 +72,7 @@ name = "pd-anpg"
 name = "pd-anpg"
 policy = "tabular"
 """
+    np.save(features / "phi.npy", np.random.default_rng(1).normal(size=(20, 4)))  # what no worker has seen
     spec = loads(text, features)
     assert loads(spec.to_toml(), features) == spec
     mine, tabular = plan(spec).configurations

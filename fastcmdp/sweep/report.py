@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import fastcmdp
 from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse
 from fastcmdp.sweep.durable import StoreError, write_durably
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
 from fastcmdp.sweep.progress import Status, status_of
 from fastcmdp.sweep.store import Store
+from fastcmdp.text import number, table
+from fastcmdp.version import __version__
 
 _PAGE = Path(__file__).with_name("page.html")
+HEAD = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "in the fit", "capped"]
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 
 
@@ -55,19 +57,15 @@ class Report:
 
     def text(self) -> str:
         """The table of exponents, for reading."""
-        head = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
-        table = [head, *(_exponent_row(e) for e in self.analysis.exponents)]
-        widths = [max(len(row[k]) for row in table) for k in range(len(head))]
-        lines = []
-        for name, *figures in table:
-            aligned = (f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))
-            lines.append("  ".join([f"{name:{widths[0]}}", *aligned]))
-        note = []
+        lines = [
+            table([HEAD, *(_exponent_row(e) for e in self.analysis.exponents)]),
+            *self.analysis.remarks(),
+        ]
         if self.status.done < self.status.tasks:
-            note = [
+            lines.append(
                 f"{self.status.done:,} of {self.status.tasks:,} tasks are done: these figures will change"
-            ]
-        return "\n".join([*lines, *note])
+            )
+        return "\n".join(lines)
 
 
 def report(
@@ -115,8 +113,8 @@ def report(
         "curves": _curves(found),
         "ends": _ends(found),
     }
-    for name, table in tables.items():
-        write_durably(target / f"{name}.csv", _csv(table))
+    for name, rows in tables.items():
+        write_durably(target / f"{name}.csv", _csv(rows))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
     page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
     write_durably(target / "report.html", page.encode())
@@ -207,7 +205,7 @@ def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes
         "REACHED": _reached(found),
         "SPECIFICATION": _e(spec.to_toml()),
         "FACTS": _e(json.dumps(facts, indent=1)),
-        "VERSION": _e(fastcmdp.__version__),
+        "VERSION": _e(__version__),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE.read_text("utf-8"))
 
@@ -216,29 +214,28 @@ def _exponent_row(e: Exponent) -> list[str]:
     """Figures as the text shows them, and the page."""
     return [
         e.algorithm,
-        _number(e.exponent, 2),
-        _interval(e.low, e.high),
-        _number(e.ends, 2),
+        "= of ends" if e.method == "budget" else number(e.exponent, ".2f"),
+        "" if e.method == "budget" else _interval(e.low, e.high),
+        number(e.ends, ".2f"),
         _interval(e.ends_low, e.ends_high),
         "-" if e.claimed is None else f"{e.claimed:g}",
-        f"{e.points} of {e.asked}",
+        f"{e.points} of {e.asked} {'ends' if e.method == 'budget' else 'targets'}",
         str(e.capped),
     ]
 
 
 def _exponents(found: Analysis) -> str:
-    head = ["algorithm", "exponent p", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
-    head += ["diverged runs", "bound of Table 1", "policies"]
+    head = [*HEAD, "diverged runs", "bound of Table 1", "policies"]
     rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in found.exponents]
-    return _table("exponents", head, rows)
+    return _table("exponents", head, rows) + "".join(f"<p>{_e(text)}.</p>" for text in found.remarks())
 
 
 def _reached(found: Analysis) -> str:
     head = ["algorithm", "model", "ε", "samples needed", "95 %", "share of draws", "its schedule", "capped"]
     rows = [
         [
-            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, 4), f"{r.share:.0%}",
-            _number(r.scheduled, 4), "yes" if r.capped else "",
+            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, ".4g"),
+            f"{r.share:.0%}", number(r.scheduled, ".4g"), "yes" if r.capped else "",
         ]
         for r in found.reached[:MOST_ROWS]
     ]  # fmt: skip
@@ -255,7 +252,11 @@ def _needed(samples: float) -> str:
 
 def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = "".join(f'<th scope="col"><button>{_e(text)}</button></th>' for text in head)
-    lines = ("".join(f"<td>{_e(text)}</td>" for text in row) for row in rows)
+    # The head stands with each cell too, for screens too narrow for columns.
+    lines = (
+        "".join(f'<td data-head="{_e(h)}">{_e(text)}</td>' for h, text in zip(head, row, strict=True))
+        for row in rows
+    )
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     inner = f"<thead><tr>{cells}</tr></thead><tbody>\n{body}\n</tbody>"
     return f'<div class="wide"><table id="{name}">{inner}</table></div>'
@@ -265,14 +266,8 @@ def _image(svg: bytes, text: str) -> str:
     return f'<img alt="{_e(text)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
 
 
-def _number(value: float, digits: int) -> str:
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:.{digits}f}" if digits <= 2 else f"{value:.{digits}g}"
-
-
-def _interval(low: float, high: float, digits: int = 2) -> str:
-    return "-" if not math.isfinite(low) else f"{_number(low, digits)} to {_number(high, digits)}"
+def _interval(low: float, high: float, form: str = ".2f") -> str:
+    return "-" if not math.isfinite(low) else f"{number(low, form)} to {number(high, form)}"
 
 
 def _e(text: str) -> str:

@@ -259,10 +259,10 @@ def _policy(sweep: Sweep, entry: Algorithms, world: World) -> tuple[PolicyName, 
         name = replace(name, features=str(sweep.folder / name.features))
     of = entry.variant().algorithm
     try:
-        policy, bound = world.policies(name)
-        of.check_policy(bound)
         if isinstance(world.cmdp, Simulator) and not of.simulation:
             raise SettingError(f"{of.name} needs a model with a table")
+        policy, bound = world.policies(name)
+        of.check_policy(bound)
     except (ModelError, SettingError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         place = entry.places.get("policy", place_of(entry.places, "name"))
