@@ -63,7 +63,15 @@ def refuse_unguarded() -> None:
         raise SettingError(f"a sweep is begun while a process of the same script starts: {GUARD}")
 
 
-class Threads:
+class _Futures:
+    """An engine whose futures are those of `concurrent.futures`."""
+
+    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
+        """See Engine."""
+        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
+
+
+class Threads(_Futures):
     """Threads of this process: kernels release the interpreter's lock."""
 
     name = "threads"
@@ -82,10 +90,6 @@ class Threads:
         """Begin a batch."""
         return self._pool.submit(execute, batch, self._stop)
 
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
-
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
         return future.result()
@@ -96,7 +100,7 @@ class Threads:
         self._pool.shutdown(cancel_futures=True)
 
 
-class Processes:
+class Processes(_Futures):
     """Fresh processes of this machine, each with one batch at a time, so that it is known which one died."""
 
     name = "processes"
@@ -131,18 +135,19 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         pool = self._pools[i] = ProcessPoolExecutor(1, mp_context=context, initializer=_attend)
         if not self._tried:
+            future = pool.submit(identity)
+            processes = list((pool._processes or {}).values())
             try:
-                pool.submit(identity).result()
+                future.result()
+                self._tried = True
             except BrokenProcessPool as error:
-                raise SettingError(
-                    f"a process ended while it started; its own error stands above. Most often: {GUARD}"
-                ) from error
-            self._tried = True
+                for process in processes:
+                    process.join()
+                if any(process.exitcode == 1 for process in processes):  # an error; else it was killed
+                    raise SettingError(
+                        f"a process ended while it started; its own error stands above. Most often: {GUARD}"
+                    ) from error
         return pool
-
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
@@ -178,7 +183,7 @@ def _attend() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Borrowed:
+class Borrowed(_Futures):
     """An executor that the caller made and closes."""
 
     def __init__(self, executor: Executor, slots: int) -> None:
@@ -193,10 +198,6 @@ class Borrowed:
     def submit(self, batch: Batch) -> Future[Outcome]:
         """Begin a batch."""
         return self._executor.submit(execute, batch)
-
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
