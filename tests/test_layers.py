@@ -34,7 +34,9 @@ RANK = {
         [
             ["errors", "kernels", "version"],
             ["check", "files", "text"],
-            ["npz", "units", "bootstrap"],
+            ["npz", "units", "variables", "bootstrap"],
+            ["rows"],
+            ["from_tables"],
             ["cmdp"],
             ["simulators"],
             ["exact", "policies", "tables", "envs", "io"],
