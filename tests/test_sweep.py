@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -22,7 +23,6 @@ from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import main
 from fastcmdp.errors import SettingError
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.results import new_trace
 from fastcmdp.solve import resume, start
 from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, prepare, worker
 from fastcmdp.sweep.analysis import analyse, reaching
@@ -30,6 +30,10 @@ from fastcmdp.sweep.cells import Cell, cells
 from fastcmdp.sweep.report import report
 from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.worker import trace_points
+
+spec = importlib.util.spec_from_file_location("bench_sweep", Path(__file__).parents[1] / "bench" / "sweep.py")
+bench = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(bench)
 
 
 def small(**changes):
@@ -139,10 +143,11 @@ def test_rows_are_those_of_solve(name, tmp_path):
     cmdp = made.model.build()
     for replicate in (0, 2):
         rows = table[(table.configuration == made.key) & (table.replicate == replicate)].sort_values("point")
-        result = start(cmdp, settings, TabularSoftmax(), int(rows.seed.iloc[0]), 1, len(rows) - 1)
-        result.trace = new_trace(settings.outer, len(rows) - 1, 1, cmdp, True)
-        result.trace.outer[:] = trace_points(settings.outer, 8)
+        points = trace_points(settings.outer, 8)
+        result = start(cmdp, settings, TabularSoftmax(), int(rows.seed.iloc[0]), 1, points)
         resume(result)
+        assert not np.signbit(rows.violation).any()
+        assert not np.signbit(rows.last_violation).any()
         assert rows.outer.tolist() == result.trace.outer.tolist()
         assert rows.samples.tolist() == result.trace.samples[0].tolist()
         np.testing.assert_array_equal(rows.diverged, result.failed[0])
@@ -620,11 +625,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
         samples = np.geomspace(total * 1e-3, total, 12).astype(np.int64)[None].repeat(4, axis=0)
         error = (1000 * c / samples) ** (1 / exponent) * rng.lognormal(0, noise, (4, 1))
         value = np.stack([10 - error, 1 - error / 2], axis=2)
-        values = worker.Values(
-            np.arange(12), samples, value, value, value[:, :, 1:], np.full(4, -1), 10.0, True, 1.0, np.ones(1),
-            np.ones(1), np.ones(1),
-        )  # fmt: skip
-        tables.append(rows(each, made, tasks, values))
+        tables.append(rows(each, made, tasks, bench.made_up(np.arange(12), samples, value)))
     store.write_part(pa.concat_tables(tables), {})
     return store
 

@@ -348,7 +348,7 @@ def test_what_is_found_out_when_it_is_planned_has_its_line():
         plan(loads(text))
     with pytest.raises(SettingError, match=r"^specification, line 23: plain on .*c_K = -4"):
         plan(loads(SPEC.replace("c_K = 4", "c_K = -4")))
-    with pytest.raises(SettingError, match=r"^specification, line 15: env:river_swim.*gamma must"):
+    with pytest.raises(SettingError, match=r"^specification, line 15: env:river_swim.*gamma = 2.0"):
         plan(loads(SPEC.replace('n_states=4"', 'n_states=4"\ngamma = 2.0').replace("[5, 6]", "5")))
     with pytest.raises(FileNotFoundError, match=r"^specification, line 13: nowhere.npz: .* cannot be read"):
         plan(loads(SPEC.replace("env:river_swim?n_states=4", "nowhere.npz")))

@@ -25,6 +25,7 @@ from fastcmdp.envs import GENERATORS, from_spec
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.io import ENDINGS, Description, build, read
+from fastcmdp.plots import check_ending
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.text import unknown
 
@@ -85,9 +86,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
 
 
-PLOTS = (".png", ".svg", ".pdf")
-
-
 def methods(given: Sequence[str] | None) -> list[Variant]:
     """The methods named on the command line, over all uses of the option."""
     return variants(",".join(given) if given else None)
@@ -130,8 +128,7 @@ def check_plot(file: Path | None) -> None:
     """The same for a plot, and that there is something to draw it with."""
     if file is None:
         return
-    if file.suffix.lower() not in PLOTS:
-        raise SettingError(f"{file}: a plot is a file {', '.join(PLOTS[:-1])} or {PLOTS[-1]}")
+    check_ending(file)
     check_output(file)
     if importlib.util.find_spec("matplotlib") is None:
         raise SettingError("--plot needs matplotlib: pip install 'fastcmdp[plot]'")

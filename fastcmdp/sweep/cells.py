@@ -54,7 +54,7 @@ class Cell:
     band: tuple[Float, Float] | None = None
 
     def error(self, weights: Float | None = None) -> Float:
-        """Equation (1) of analysis.py at each point, float64[n]; float64[B, n] with replicates' weights float64[B, R]."""
+        """Equation (1) at each point, float64[n]; with weights of replicates, float64[B, R], float64[B, n]."""
         n_runs, n, m = self.slack.shape
         w = np.full((1, n_runs), 1.0 / n_runs) if weights is None else weights
         errors = np.maximum(w @ self.gap, 0.0)

@@ -27,7 +27,7 @@ from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.store import Failure, Store
 from fastcmdp.sweep.tasks import Configuration, Plan
-from fastcmdp.sweep.worker import Batch, Outcome, Values, group_of, identity
+from fastcmdp.sweep.worker import Batch, Outcome, Runs, group_of, identity
 
 ATTEMPTS = 3  # of a batch whose worker dies
 _TICK = 1.0
@@ -275,12 +275,12 @@ class _Session:
             return
         groups = self._groups(handed.tasks)
         tables, failures = [], []
-        for (part, made), values in zip(groups, outcome.groups, strict=True):
-            if isinstance(values, Values):
-                tables.append(rows(made, self.plan, part, values))
-                self.transitions += float(values.samples[:, -1].sum())
+        for (part, made), runs in zip(groups, outcome.groups, strict=True):
+            if isinstance(runs, Runs):
+                tables.append(rows(made, self.plan, part, runs))
+                self.transitions += float(runs.record.samples[:, -1].sum())
             else:
-                failures += [self._failure(int(i), values, outcome.host) for i in part]
+                failures += [self._failure(int(i), runs, outcome.host) for i in part]
         if tables:
             self._write(
                 tables, observations([m for _, m in groups], [p.size for p, _ in groups], outcome), outcome
@@ -289,8 +289,8 @@ class _Session:
             self.store.write_failures(failures)
             self.failed += len(failures)
         self.claims.release(handed.claim)
-        for (part, _), values in zip(groups, outcome.groups, strict=True):
-            if isinstance(values, Values):
+        for (part, _), runs in zip(groups, outcome.groups, strict=True):
+            if isinstance(runs, Runs):
                 self.is_done[part] = True
 
     def _write(self, tables: list[pa.Table], observed: list[dict[str, Any]], outcome: Outcome) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import is_integer, require
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, plan
-from fastcmdp.sweep.worker import Batch, Outcome, Values, execute, group_of, identity
+from fastcmdp.sweep.worker import Batch, Outcome, Runs, execute, group_of, identity
 
 PER_TRANSITION = 2e-8  # seconds, before anything is known; within a factor of two for most methods here
 PER_RUN = 5e-3  # seconds besides kernels: set-up and exact evaluations
@@ -82,7 +82,7 @@ def observations(made: list[Configuration], runs: list[int], outcome: Outcome) -
     for each, n, values, kernels, seconds in zip(
         made, runs, outcome.groups, outcome.kernels, outcome.seconds, strict=True
     ):
-        if isinstance(values, Values):
+        if isinstance(values, Runs):
             entries.append(
                 {
                     "kind": kind_of(each),
@@ -180,7 +180,7 @@ def _probe(made: Configuration) -> Outcome:
     batch = Batch(identity(), (group,))
     execute(batch)  # once for the model and its optimum
     outcome = execute(batch)
-    drawn = [float(v.samples[0, -1]) if isinstance(v, Values) else math.nan for v in outcome.groups]
+    drawn = [float(v.record.samples[0, -1]) if isinstance(v, Runs) else math.nan for v in outcome.groups]
     outcome.kernels = [taken * made.samples / n for taken, n in zip(outcome.kernels, drawn, strict=True)]
     outcome.seconds = [taken + PER_RUN for taken in outcome.kernels]
     return outcome

@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fastcmdp.sweep.tasks import Configuration, Plan
-from fastcmdp.sweep.worker import Values
+from fastcmdp.sweep.worker import Runs
+from fastcmdp.units import Units
 
 _F, _I, _L = pa.float64(), pa.int64(), pa.list_(pa.float64())
 SCHEMA = pa.schema(
@@ -26,15 +27,11 @@ SCHEMA = pa.schema(
 """Columns of the parts; docs/sweeps.md says what they hold."""
 
 
-def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values) -> pa.Table:
+def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], runs: Runs) -> pa.Table:
     """The rows of one configuration's tasks, a run's points together."""
-    n_runs, n = values.samples.shape
-    m = values.limits.size
+    record, units, mixture = runs.record, runs.record.cmdp, runs.mixture
+    n_runs, n = record.samples.shape
     size = n_runs * n
-    sign, limits = values.sign, values.limits
-
-    def slack(of: NDArray[np.float64]) -> NDArray[np.float64]:
-        return sign * (limits - of[:, :, 1:])
 
     def text(value: str) -> Any:
         return pa.DictionaryArray.from_arrays(np.zeros(size, np.int32), pa.array([value])).cast(pa.string())
@@ -43,20 +40,17 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values
         return pa.nulls(size, kind) if value is None else pa.array(np.full(size, value), kind)
 
     def lists(array: NDArray[np.float64]) -> Any:
-        offsets = np.arange(size + 1, dtype=np.int32) * m
+        offsets = np.arange(size + 1, dtype=np.int32) * units.n_constraints
         return pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(array).reshape(-1)))
 
     def floats(array: NDArray[np.float64]) -> Any:
         return pa.array(np.ascontiguousarray(array).reshape(-1))
 
-    gap = values.best - values.mixture[:, :, 0]
-    kernel_gap = gap / values.reward_scale
-    kernel_slack = slack(values.mixture) / values.constraint_scale
+    gap = runs.best - mixture[:, :, 0]
+    kernel_gap = gap / units.reward_scale
+    kernel_slack = units.slack(mixture) / units.constraint_scale
     missed = -kernel_slack.min(axis=2, initial=0.0)
-    lost = np.isnan(values.mixture).any(axis=2)
-    violation = np.where(lost, np.nan, -slack(values.mixture).min(axis=2, initial=0.0))
-    last_lost = np.isnan(values.last).any(axis=2)
-    last_violation = np.where(last_lost, np.nan, -slack(values.last).min(axis=2, initial=0.0))
+    lost = np.isnan(mixture).any(axis=2)
     columns = {
         "task": np.repeat(of.name[tasks].astype("U32"), n),
         "configuration": text(made.key),
@@ -69,21 +63,27 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], values: Values
         "replicate": np.repeat(of.replicate[tasks], n),
         "seed": np.repeat(of.seed[tasks], n),
         "point": np.tile(np.arange(n, dtype=np.int32), n_runs),
-        "outer": np.tile(values.outer, n_runs),
-        "samples": values.samples.reshape(-1),
-        "reward": floats(values.mixture[:, :, 0]),
+        "outer": np.tile(record.outer, n_runs),
+        "samples": record.samples.reshape(-1),
+        "reward": floats(mixture[:, :, 0]),
         "gap": floats(gap),
-        "violation": floats(violation),
+        "violation": floats(_violation(units, mixture)),
         "error": floats(np.where(lost, np.nan, np.maximum(kernel_gap, missed))),
         "kernel_gap": floats(kernel_gap),
         "kernel_slack": lists(kernel_slack),
-        "constraints": lists(values.mixture[:, :, 1:]),
-        "duals": lists(values.duals),
-        "last_reward": floats(values.last[:, :, 0]),
-        "last_gap": floats(values.best - values.last[:, :, 0]),
-        "last_violation": floats(last_violation),
-        "last_constraints": lists(values.last[:, :, 1:]),
-        "diverged": np.repeat(values.diverged, n),
-        "source": text("exact" if values.exact else "estimate"),
+        "constraints": lists(mixture[:, :, 1:]),
+        "duals": lists(runs.duals),
+        "last_reward": floats(record.reward),
+        "last_gap": floats(runs.best - record.reward),
+        "last_violation": floats(_violation(units, record.values)),
+        "last_constraints": lists(record.constraints),
+        "diverged": np.repeat(runs.diverged, n),
+        "source": text("exact" if record.exact else "estimate"),
     }
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+
+
+def _violation(units: Units, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The worst constraint's violation, float64[R, n], NaN where values are missing."""
+    worst: NDArray[np.float64] = 0.0 - units.slack(values).min(axis=2, initial=0.0)  # no -0.0
+    return np.where(np.isnan(values).any(axis=2), np.nan, worst)

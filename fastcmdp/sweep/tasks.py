@@ -32,7 +32,7 @@ from fastcmdp.text import plain
 
 MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
 MOST_MODELS = 1_000_000
-ROWS = 1  # version of what a run leaves in the store
+ROWS = 2  # version of what a run leaves in the store
 DRAWS = "fast"
 
 
