@@ -164,3 +164,17 @@ def test_a_full_disk_is_told_with_the_file(call, monkeypatch, tmp_path):
             assert "Errno" not in told
     assert n > 1
     assert sweeps.run(small(), path).finished
+
+
+def test_a_linked_file_of_the_folder_stays_a_link(tmp_path):
+    """Its folder is elsewhere perhaps: what it points to is replaced, with the mode that it had."""
+    path, real = tmp_path / "out", tmp_path / "real.toml"
+    sweeps.run(small(), path)
+    (path / "spec.toml").rename(real)
+    (path / "spec.toml").symlink_to(real)
+    real.chmod(0o640)
+    more = Sweep(small().grids, ["pd-anpg"], samples=[1e4, 2e4], replicates=4, points=4)
+    sweeps.run(more, path, extend=True)
+    assert (path / "spec.toml").is_symlink()
+    assert sweeps.loads(real.read_text()) == more
+    assert real.stat().st_mode & 0o777 == 0o640

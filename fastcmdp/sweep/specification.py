@@ -147,12 +147,12 @@ class Sweep:
     title : str
     folder : Path
         Where files are sought.
-    policy : str
-        The policy class by name, such as `neural:32` (`fastcmdp.policy_names`), for all algorithms that name none;
-        default: tabular, and log-linear for simulators.
     constants : str or mapping, optional
         For all algorithms that have none of their own: a file that `fastcmdp tune` wrote, what `fastcmdp.tune` returned
         or its ``constants``.
+    policy : str
+        The policy class by name, such as `neural:32` (`fastcmdp.policy_names`), for all algorithms that name none;
+        default: tabular, and log-linear for simulators.
 
     Raises
     ------
@@ -178,8 +178,8 @@ class Sweep:
     gamma: Sequence[float] = ()
     title: str = ""
     folder: Path = field(default=Path(), compare=False)
-    policy: str = ""
     constants: InitVar[Any] = None
+    policy: str = ""
 
     def __post_init__(self, constants: Any) -> None:
         object.__setattr__(self, "folder", Path(self.folder).absolute())
