@@ -75,6 +75,7 @@ class Claims:
         self.say: Callable[[str], object] = lambda _: None
         self._n_claims = 0
         self._lock_stuck = False
+        self._lapsed: set[str] = set()  # sessions of which it was said that they are given up
         self._own: int | None = None  # the handle that holds the lock of this session's file
 
     @contextlib.contextmanager
@@ -186,10 +187,16 @@ class Claims:
         self.beat()  # times of the same file system are compared, not clocks of two machines
         own = self._file(self.session)
         silent = (own.stat().st_mtime if own.exists() else time.time()) - touched
-        if abs(silent) >= LEASE:  # nor is what was touched years ahead a sign of life
-            return None
         process = body.get("process")
-        return Session(name, host, process if isinstance(process, int) else -1, max(silent, 0.0), set())
+        other = Session(name, host, process if isinstance(process, int) else -1, max(silent, 0.0), set())
+        if (
+            silent >= LEASE
+            and name not in self._lapsed
+            and any((self.path / "claims").glob(f"{name}.*.json"))
+        ):
+            self._lapsed.add(name)
+            self.say(f"{other} has given no sign of life for {silent:.0f} s: its tasks are computed here")
+        return other if abs(silent) < LEASE else None  # nor is what was touched years ahead a sign of life
 
     def _file(self, session: str) -> Path:
         return self.path / "sessions" / f"{session}.json"

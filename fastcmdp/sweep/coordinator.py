@@ -213,7 +213,7 @@ class _Session:
             if (name, True) not in self.said and other.silent > quiet:
                 self.said |= {(name, False), (name, True)}
                 self.claims.say(
-                    f"waiting for {n:,} tasks of {other}, which has given no sign of life for "
+                    f"waiting for {n:,} tasks: {other} has given no sign of life for "
                     f"{other.silent:.0f} s (is it stopped?); after {claims.LEASE:g} s they are computed here"
                 )
             elif (name, False) not in self.said:
