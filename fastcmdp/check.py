@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -118,3 +119,21 @@ def positive(name: str, value: Any, low: float = 0.0, *, error: Fault = SettingE
     accepted = "a positive number" + (f" of at least {low:g}" if low else "")
     require(is_number(value) and value > 0 and value >= low, name, value, accepted, error)
     return float(value)
+
+
+def check_memory(size: float, /, **settings: object) -> None:
+    """A SettingError that names the settings if so many bytes are more than the memory of this machine.
+
+    Examples
+    --------
+    >>> check_memory(1e15, n_states=10**9)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fastcmdp.errors.SettingError: n_states = 1000000000: a model of this size takes about 931,323 GiB; ...
+    """
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > there:
+        told = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        raise SettingError(
+            f"{told}: a model of this size takes about {size / 2**30:,.0f} GiB; this machine has "
+            f"{there / 2**30:.0f} GiB"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import lzma
 import os
 import secrets
@@ -12,8 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO, Literal, cast
 
 from fastcmdp.errors import ModelError
 
@@ -21,6 +21,7 @@ GZIP, XZ = b"\x1f\x8b\x08", b"\xfd7zXZ\x00"
 ALWAYS = 1 << 28  # bytes that may always come out of a compressed file
 RATIO = 64  # beyond that, so many times the size of the file
 BLOCK = 1 << 20
+Packing = Literal["", "gz", "xz"]
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 
@@ -127,8 +128,8 @@ def budget(path: Path) -> int:
     return ALWAYS + RATIO * path.stat().st_size
 
 
-class Unpacked:
-    """A file read from its beginning, unpacked on the way if it is gzip or xz, up to its `budget`.
+class Unpacked(io.RawIOBase):
+    """A file opened to be read, unpacked on the way if it is gzip or xz, up to its `budget`; damage is a ModelError.
 
     Attributes
     ----------
@@ -140,58 +141,56 @@ class Unpacked:
         self._file = opened(path)
         head = self._file.read(len(XZ))
         self._file.seek(0)
-        self._stream: BinaryIO | gzip.GzipFile | lzma.LZMAFile = self._file
+        self._stream: Any = self._file
         if head.startswith(GZIP):
             self._stream = gzip.GzipFile(fileobj=self._file)
         elif head == XZ:
             self._stream = lzma.LZMAFile(self._file)  # noqa: SIM115  closed with this
-        self.packed = self._stream is not self._file
-        self.left = budget(path) if self.packed else path.stat().st_size
+        self._packed = self._stream is not self._file
+        self._most = self.left = budget(path) if self._packed else path.stat().st_size
 
-    def __enter__(self) -> Unpacked:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stream.close()
-        self._file.close()
-
-    def take(self, size: int, what: str) -> bytes:
-        """Exactly so many bytes; a ModelError if the file, or the budget, ends before."""
-        self.check(size, what)
-        self.left -= size
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, or fewer at the end of the file."""
         try:
-            data = self._stream.read(size)
+            data: bytes = self._stream.read(self.left + 1 if size < 0 else min(size, self.left + 1))
         except _DAMAGE as error:
-            raise ModelError(f"{what} cannot be unpacked: {error or type(error).__name__}") from error
-        if len(data) != size:
-            raise ModelError(f"the file ends within {what}: {len(data)} of {size} bytes are there")
+            raise ModelError(f"the file cannot be unpacked: {error or type(error).__name__}") from error
+        self.left -= len(data)
+        if self.left < 0:
+            raise ModelError(f"more than {self._most} bytes: {self.reason}")
         return data
 
-    def skip(self, size: int, what: str) -> None:
-        """Pass over so many bytes."""
-        self.check(size, what)
-        while size > 0:
-            step = min(size, BLOCK)
-            self.take(step, what)
-            size -= step
+    @property
+    def reason(self) -> str:
+        """Why no more bytes can come."""
+        if not self._packed:
+            return "the file is shorter"
+        return (
+            "a compressed file of this size is not unpacked so far; if it is sound, unpack it and load that"
+        )
 
-    def finish(self) -> None:
-        """Pass over what is left of a compressed file, whose checksum stands at its end."""
-        try:
-            while self.packed and (block := self._stream.read(BLOCK)):
-                self.check(len(block), "what follows the archive")
-                self.left -= len(block)
-        except _DAMAGE as error:
-            raise ModelError(f"the end of the file cannot be unpacked: {error}") from error
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place counted from the beginning."""
+        self._stream.seek(place)
+        self.left = self._most - place
+        return place
 
-    def check(self, size: int, what: str) -> None:
-        """A ModelError if so many bytes cannot come; before memory is taken for them."""
-        if size > self.left:
-            reason = (
-                "a compressed file of this size is not unpacked so far; if it is sound, unpack it and load that"
-                if self.packed
-                else "the file is shorter"
-            )
-            raise ModelError(f"{what} would take {size} bytes, and at most {self.left} can come: {reason}")
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+        self._file.close()
+        super().close()
+
+
+@contextmanager
+def packing(path: str | Path, kind: Packing) -> Iterator[BinaryIO]:
+    """`replacing`, with what is written packed by gzip ("gz") or xz ("xz"), or as it is ("")."""
+    with replacing(path) as file:
+        if kind == "gz":
+            with gzip.GzipFile("", "wb", compresslevel=2, fileobj=file, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        elif kind == "xz":
+            with lzma.LZMAFile(file, "wb", preset=3) as packed:
+                yield cast(BinaryIO, packed)
+        else:
+            yield file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 from fastcmdp.errors import ModelError
 from fastcmdp.files import opened, replacing
 
-_DAMAGE = (
+_DAMAGE = (  # some of these from headers of old arrays
     ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError,
-    OverflowError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile,
+    OverflowError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile, tokenize.TokenError, MemoryError,
+    UserWarning,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def convert(
     """
     naming = Naming(reward, constraint, start, beside)
     with faults():
-        kind = format_of(out, format)  # type: ignore[arg-type]  # other words are refused there
+        kind = format_of(out, format)
         if not out.absolute().parent.is_dir():
             raise SettingError(f"{out}: there is no folder {out.absolute().parent}")
         description = _described(model, gamma, naming)

@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.check import real, whole
+from fastcmdp.check import check_memory, real, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
+
+_ROW_BYTES = 500  # of memory for a state's action, while the model is built
 
 
 class HardOptimum(NamedTuple):
@@ -88,6 +90,8 @@ def hard_instance(
     True
     """
     given = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
+    size = float(_ROW_BYTES) * given.n_gadgets * (given.n_actions + given.depth)
+    check_memory(size, n_gadgets=given.n_gadgets, n_actions=given.n_actions, depth=given.depth)
     unit, scale = 1.0 - given.gamma, given.gamma**given.depth
     utility = (1.0 - 4.0 * given.debt * unit / scale) / 3.0
     n, length = given.n_gadgets, given.depth
