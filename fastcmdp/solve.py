@@ -200,7 +200,7 @@ def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
     --------
     >>> import fastcmdp as fc
     >>> large = fc.envs.garnet(n_states=2000, seed=1)
-    >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=100_000))
+    >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
     (20, 200)
     """
     each = _EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches
