@@ -43,7 +43,7 @@ RANK = {
             ["policies"],
             ["simulators"],
             ["exact", "tables", "envs", "io"],
-            ["streams", "worlds", "embed"],
+            ["streams", "worlds", "embed", "policy_names", "simulator_names"],
             ["algorithms"],
             ["runs", "tuned"],
             ["results", "theory"],
