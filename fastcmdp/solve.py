@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, cast
@@ -24,6 +24,7 @@ from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import Optimum, optimum
+from fastcmdp.kernels.stop import FINISH, LEAVE
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
 from fastcmdp.problem import Problem
 from fastcmdp.results import Result, new_trace, read_run, restore
@@ -32,6 +33,8 @@ from fastcmdp.tables import build_tables
 
 EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
 _PIECE = 0.2  # seconds between two looks at the clock
+_LONG_STEPS = 8  # outer steps a piece, or fewer: each takes a good part of _PIECE
+_GRACE = 0.5  # seconds in which pieces may end of themselves after Ctrl-C
 _CHECKPOINT = 30.0  # seconds between two saves
 
 
@@ -249,6 +252,9 @@ class _Loop:
             self.works.put(result.run.work())
         self.progress, self.checkpoint = progress, checkpoint
         self.fixed_piece, self.piece = piece, piece or 1
+        self.stop = result.run.problem.tables.stop
+        self.stop[0] = 0
+        self.abandoned = False
         self.saved = time.monotonic()
 
     def run(self) -> None:
@@ -264,8 +270,8 @@ class _Loop:
             if self.progress is None and self.checkpoint is None:
                 warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
         finally:
-            self.pool.shutdown()
-            if self.checkpoint is not None:
+            self.pool.shutdown(wait=not self.abandoned)
+            if self.checkpoint is not None and not self.abandoned:
                 self._save()
 
     def _save(self) -> None:
@@ -294,7 +300,7 @@ class _Loop:
             try:
                 wait(tasks)
             except KeyboardInterrupt:
-                wait(tasks)  # pieces are short; replicates then stand at whole outer steps
+                self._stop(tasks)
                 raise
             for task in tasks:
                 task.result()
@@ -307,11 +313,36 @@ class _Loop:
                 total, samples = self.result.algorithm.outer, int(state.samples.sum())
                 self.progress(Progress(outer, total, samples, self.result.trace.seconds, self.result))
 
-    def _piece(self, r: int, n_steps: int) -> None:
-        work = self.works.get()
+    @property
+    def _keeps(self) -> bool:
+        """Whether states before a piece are kept: not where outer steps are short and copies might be felt."""
+        return self.fixed_piece is not None or self.piece <= _LONG_STEPS
+
+    def _stop(self, tasks: list[Future[None]]) -> None:
+        """Have all replicates stand at whole outer steps soon: the last begun, or where that takes long, those before.
+
+        A second Ctrl-C waits for nothing: then no thread is to be relied upon, nor the state.
+        """
+        self.abandoned = True
+        self.stop[0] = FINISH
         try:
-            self.result.run.advance(r, n_steps, work)
+            _, late = wait([task for task in tasks if not task.cancel()], _GRACE)
+            if late and self._keeps:
+                self.stop[0] = LEAVE
+            wait(late)
+        except KeyboardInterrupt:
+            self.stop[0] = LEAVE if self._keeps else FINISH
+            raise
+        self.abandoned = False
+
+    def _piece(self, r: int, n_steps: int) -> None:
+        run, work = self.result.run, self.works.get()
+        rows = run.rows(r) if self._keeps else None
+        try:
+            run.advance(r, n_steps, work)
         finally:
+            if rows is not None and self.stop[0] == LEAVE:
+                run.put_back(r, rows)
             self.works.put(work)
 
 

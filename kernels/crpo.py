@@ -13,6 +13,7 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, update_level
 from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
 from fastcmdp.kernels.simulate import LiveActions, World
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.tables import RowSpace
 from fastcmdp.kernels.td import run_td
@@ -205,7 +206,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     d = theta.shape[0]
     root_t = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         if not steps.carry_over:
             for k in range(1 + m):
@@ -214,6 +215,8 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         n_pairs = learn(
             tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
         )
+        if leaves(tables.stop):
+            break
         if n_pairs < 0:
             state.failed[r] = state.outer[r]
             break

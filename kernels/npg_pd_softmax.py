@@ -11,6 +11,7 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import LONGEST, MEMORY, dual_rate, update_level
 from fastcmdp.kernels.policies import refresh_all
 from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -122,11 +123,13 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     state_to_choice, prob, start, estimate = tables.state_to_choice, actions.prob, steps.start, work.estimate
     root = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         state.samples[r] += rollouts(
             tables, actions, state.rng[r], work.job_choice, work.job_row, work.total, work.last_pair
         )
+        if leaves(tables.stop):
+            break
         mean_estimates(work.total, steps.n_rollouts, estimate)
         weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1))
         deviation = 0.0

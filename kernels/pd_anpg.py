@@ -33,6 +33,7 @@ from fastcmdp.kernels.policies import (
     refresh_touched,
 )
 from fastcmdp.kernels.simulate import row_of_choice, run_jobs
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -104,6 +105,8 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
         job_choice[j] = -1
         job_row[j] = 0
     transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    if leaves(tables.stop):  # then pairs are none
+        return transitions
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
@@ -188,9 +191,11 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     root_k = math.sqrt(steps.n_outer)
     prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
+        if leaves(tables.stop):
+            break
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]

@@ -359,11 +359,25 @@ class Run:
 
     def refresh(self) -> None:
         """Rebuild the action tables from theta: at the start, and after loading a state."""
-        for r, actions in enumerate(self.actions):
-            if isinstance(actions, kinds.LazyActions):
-                actions.now[0] += 1
-            elif isinstance(actions, Actions):
-                self._refresh(r)
+        for r in range(len(self.actions)):
+            self._renew(r)
+
+    def _renew(self, r: int) -> None:
+        actions = self.actions[r]
+        if isinstance(actions, kinds.LazyActions):
+            actions.now[0] += 1
+        elif isinstance(actions, Actions):
+            self._refresh(r)
+
+    def rows(self, r: int) -> list[Any]:
+        """A copy of the state of replicate r, for ``put_back``."""
+        return [array[r].copy() for array in self.state]
+
+    def put_back(self, r: int, rows: list[Any]) -> None:
+        """Let replicate r stand where it stood: what a kernel left that was told to leave its outer step."""
+        for array, row in zip(self.state, rows, strict=True):
+            array[r] = row
+        self._renew(r)
 
     def _refresh(self, r: int) -> None:
         actions = self.actions[r]

@@ -27,12 +27,23 @@ from fastcmdp.kernels.simulate import (
     softmax_weights,
 )
 from fastcmdp.kernels.simulate import live_logits as _live_logits
+from fastcmdp.kernels.stop import leaves
 
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
 _INTS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 _SIGNATURE = types.int64(
-    _DOUBLES, _WORDS, _DOUBLES, types.int64, types.int64, types.int64, types.int64, _DOUBLES, _DOUBLES, _INTS
+    _DOUBLES,
+    _WORDS,
+    _DOUBLES,
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+    _DOUBLES,
+    _DOUBLES,
+    _INTS,
+    _INTS,
 )
 
 
@@ -62,7 +73,7 @@ def make_roll(
     do_fork: Any = fork if forks else njit(_no_fork)
 
     @njit(error_model="numpy")
-    def body(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+    def body(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
         state, costs = np.empty(n_state), np.zeros(max(m, 1))
         x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
         net = kind(*shape)
@@ -82,6 +93,8 @@ def make_roll(
         elif forks:
             do_fork(state, 0, rng)
         for t in range(horizon + 1):
+            if leaves(stop):
+                break
             if careful:  # then features
                 for i in range(n_state):
                     before[i] = state[i]
@@ -121,11 +134,12 @@ def make_roll(
             fault[0] = STATE_FAULT
         return horizon + 1
 
-    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
         try:
             return body(
                 carray(theta, (d,)), carray(rng, (4,)), carray(visited, ((max(job, slot) + 1) * n_state,)), slot,
                 action, job, careful != 0, carray(total, (1 + m,)), carray(before, (n_state,)), carray(fault, (4,)),
+                carray(stop, (1,)),
             )  # fmt: skip
         except Exception:
             fault[0] = RAISED
