@@ -22,7 +22,7 @@ from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum, optimum
 from fastcmdp.kernels.stop import FINISH, LEAVE
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
@@ -30,8 +30,11 @@ from fastcmdp.problem import Problem
 from fastcmdp.results import Result, new_trace, read_run, restore
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import build_tables
+from fastcmdp.text import duration
 
 EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
+_TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
+_LONG = 5.0  # seconds of silence that are told beforehand
 _PIECE = 0.2  # seconds between two looks at the clock
 _LONG_STEPS = 8  # outer steps a piece, or fewer: each takes a good part of _PIECE
 _GRACE = 0.5  # seconds in which pieces may end of themselves after Ctrl-C
@@ -219,6 +222,8 @@ def resume(
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
+    if not result.finished:
+        _tell_cost(result)
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
@@ -230,6 +235,25 @@ def resume(
             stacklevel=3,
         )
     return result
+
+
+def _tell_cost(result: Result) -> None:
+    """Say beforehand what a run will be silent about for long."""
+    made, model = result.algorithm, result.cmdp
+    step, pilot = made.outer_samples(model), made.fixed_samples(model)
+    told = {"one outer step": step}
+    if pilot > made.outer * step:  # else it is a small part of a run that tells how it goes on
+        told["the pilot"] = pilot
+    for what, samples in told.items():
+        if samples * _TRANSITION > _LONG:
+            warnings.warn(
+                f"{what} of {made.name} draws {samples:.3g} transitions a replicate, which takes about "
+                f"{duration(samples * _TRANSITION)} on tables, and the run tells nothing until it is over; "
+                f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
+                "it shorter",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 class _Loop:
@@ -267,14 +291,16 @@ class _Loop:
                 if self.checkpoint is not None and time.monotonic() - self.saved > _CHECKPOINT:
                     self._save()
         except KeyboardInterrupt:
+            if self.abandoned:
+                raise
             if self.progress is None and self.checkpoint is None:
                 warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
         finally:
             self.pool.shutdown(wait=not self.abandoned)
             if self.checkpoint is not None and not self.abandoned:
-                self._save()
+                self._save(UnsavedWarning)
 
-    def _save(self) -> None:
+    def _save(self, category: type[RuntimeWarning] = RuntimeWarning) -> None:
         """Save, or say that it failed and go on: a run is worth more than its checkpoint."""
         assert self.checkpoint is not None
         try:
@@ -283,7 +309,7 @@ class _Loop:
             reason = error.strerror or error
             warnings.warn(
                 f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
-                RuntimeWarning,
+                category,
                 stacklevel=5,
             )
         self.saved = time.monotonic()

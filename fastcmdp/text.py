@@ -35,6 +35,50 @@ def number(value: float | None, form: str = ".3g", missing: str = "-") -> str:
     return missing if value is None or not math.isfinite(value) else format(value + 0.0, form)
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit in which it is a small number.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(300), duration(86400), duration(1e9)
+    ('3.2 s', '5.0 min', '24.0 h', '11,574.1 days')
+    """
+    for unit, length in (("s", 1.0), ("min", 60.0), ("h", 3600.0)):
+        if seconds < 90.0 * length if unit != "h" else seconds < 48.0 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 86400.0:,.1f} days"
+
+
+def up(value: float, digits: int = 3) -> str:
+    """A least value that is accepted, in few digits, and rounded so that it is accepted as it stands.
+
+    Examples
+    --------
+    >>> up(1161234.0), up(0.12345), up(30.0)
+    ('1.17e+06', '0.124', '30')
+    """
+    return _rounded(value, digits, math.inf)
+
+
+def down(value: float, digits: int = 3) -> str:
+    """The same of a largest value.
+
+    Examples
+    --------
+    >>> down(2.0**40), down(0.12345)
+    ('1.09e+12', '0.123')
+    """
+    return _rounded(value, digits, -math.inf)
+
+
+def _rounded(value: float, digits: int, towards: float) -> str:
+    text = f"{value:.{digits}g}"
+    if (float(text) - value) * math.copysign(1.0, towards) >= 0.0:
+        return text
+    step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
+    return f"{float(text) + math.copysign(step, towards):.{digits}g}"
+
+
 def table(rows: Iterable[Sequence[str]], left: Iterable[int] = (0,), gap: str = "  ") -> str:
     """Rows of cells in columns: those in ``left`` begin at the same place, the others end there.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,7 +55,9 @@ CASES: dict[str, Callable[[], tuple[Any, Algorithm, Policy | None]]] = {
     "rollouts from every choice": lambda: (patient(1 - 1e-12), fc.NPGPDSoftmax(outer=2), None),
     "truncated rollouts": lambda: (patient(1 - 1e-10), fc.PMDPD(outer=2), None),
     "temporal differences": lambda: (SWIM, fc.CRPO(outer=2, inner=2**39), None),
-    "a simulator's rollout": lambda: (fc.simulators.marketing(gamma=1 - 1e-11), fc.PDANPG(outer=2, inner=1, pilot=0), None),
+    "a simulator's rollout": lambda: (
+        fc.simulators.marketing(gamma=1 - 1e-11), fc.PDANPG(outer=2, inner=1, pilot=0), None,
+    ),
     "a simulator's chain": lambda: (fc.simulators.marketing(), fc.CRPO(outer=2, inner=2**39), None),
 }  # fmt: skip
 
@@ -78,9 +81,15 @@ def test_a_long_outer_step_is_undone_at_once(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:one outer step", "ignore:interrupted")
 def test_a_run_goes_on_from_an_undone_step_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastcmdp.solve._GRACE", 0.0)
+    monkeypatch.setattr(sys.modules["fastcmdp.solve"], "_GRACE", 0.0)
     settings = fc.PDANPG(outer=4, inner=200_000, pilot=1)
-    options: dict[str, Any] = {"policy": fc.LogLinear(FEATURES), "seed": 3, "replicates": 2, "threads": 2, "trace": 2}
+    options: dict[str, Any] = {
+        "policy": fc.LogLinear(FEATURES),
+        "seed": 3,
+        "replicates": 2,
+        "threads": 2,
+        "trace": 2,
+    }
     whole = fc.solve(SWIM, settings, **options)
     press(0.4 * whole.trace.seconds)
     result = fc.solve(SWIM, settings, **options)

@@ -19,6 +19,7 @@ from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem, streams
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import n_action_entries, row_states
+from fastcmdp.text import down, up
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -141,7 +142,7 @@ class Algorithm:
             accepted = f"an integer of at least {least}"
             if isinstance(value, int) and value > MOST:
                 accepted, value = (
-                    f"an integer of at least {least} and at most {MOST:.3g}",
+                    f"an integer of at least {least} and at most {down(MOST)}",
                     float(f"{value:.3g}"),
                 )
             require(is_integer(value, least), name, value, accepted)
@@ -222,7 +223,7 @@ class Algorithm:
             one = replace(made, outer=1).expected_samples(cmdp)
             if one > samples:
                 raise BudgetError(
-                    f"samples = {samples!r}: at least {one:.3g} for one outer step of {cls.name} is expected"
+                    f"samples = {samples!r}: at least {up(one)} for one outer step of {cls.name} is expected"
                 )
             low = high
         for _ in range(60):
@@ -239,7 +240,7 @@ class Algorithm:
             outer <= MOST,
             "samples",
             samples,
-            f"at most the transitions of {MOST:.3g} outer steps of {cls.name}",
+            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
         )
         return replace(made, outer=max(outer, 1))
 
