@@ -118,3 +118,29 @@ def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         assert time.monotonic() - began < LIMIT / 2
     finally:
         done.set()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "said"),
+    [
+        (
+            patient(1 - 1e-9),
+            {"inner": 10**3, "pilot": 0},
+            r"^one outer step of pd-anpg draws 3e\+12 transitions",
+        ),
+        (
+            patient(0.99),
+            {"inner": 1, "pilot": 10**12},
+            r"^the pilot of pd-anpg draws 3\.96e\+14 .* about 91\.7 days",
+        ),
+    ],
+)
+def test_what_takes_long_is_told_beforehand_and_stopped(
+    model: fc.CMDP, settings: dict[str, int], said: str
+) -> None:
+    press(0.5)
+    began = time.monotonic()
+    with pytest.warns(RuntimeWarning, match=said):
+        result = fc.solve(model, fc.PDANPG(outer=2, **settings), optimum=False, progress=lambda _: None)
+    assert time.monotonic() - began < LIMIT
+    assert not result.finished
