@@ -32,7 +32,7 @@ RANK = {
     name: rank
     for rank, names in enumerate(
         [
-            ["errors", "kernels", "version"],
+            ["errors", "kernels", "startup", "version"],
             ["check", "files", "text"],
             ["npz", "units", "bootstrap"],
             ["cmdp"],
