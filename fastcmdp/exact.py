@@ -110,6 +110,8 @@ class Optimum:
         max over policies of min over i of J_ci, in kernel units: the paper's c_slater. Infinite when m = 0.
     constraint_range : float64[m, 2]
         Least and greatest value that each constraint can take over all policies, in the user's units.
+    reward_range : float64[2]
+        Least and greatest value that J_r can take over all policies, whether or not they meet the constraints.
     gap : float
         No policy that meets the constraints has a reward above ``reward + gap`` (user's units): a bound from
         minimising the dual function that does not rest on the linear programme.
@@ -126,6 +128,7 @@ class Optimum:
     occupancy: Floats
     slater: float
     constraint_range: Floats
+    reward_range: Floats
     gap: float
     raw: Floats
     raw_duals: Floats
@@ -490,7 +493,8 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     _check_feasible(cmdp, slater, highest)
 
     reward_only = np.eye(1 + m)[0]
-    pool.respond(reward_only)
+    most = pool.respond(reward_only)
+    least = -_best_response(cmdp, -cmdp.signals[:, 0])[0]
     notes: list[str] = []
     if np.all(pool.values[-1][1:] >= 0):  # the unconstrained optimum will do: m = 0, or no limit is active
         candidates: Iterator[_Candidate] = iter([("policy iteration", pool.occupancy(-1), reward_only)])
@@ -508,8 +512,9 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
             f"{cmdp.names[1 + i]} reaches {largest:.6g} in one choice, so that its limit {cmdp.limits[i]:.6g} is lost "
             "in rounding: replace such an entry by a smaller one that is still prohibitive, or take the action away"
         )
-    ranges = np.zeros((2, 1 + m))
-    ranges[:, 1:] = lowest, highest
+    ranges = np.empty((2, 1 + m))
+    ranges[:, 0], ranges[:, 1:] = (least, most), (lowest, highest)
+    ranges = cmdp.to_user_values(ranges)
     return Optimum(
         reward=value.reward,
         constraints=value.constraints,
@@ -517,7 +522,8 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         policy=_frozen(policy),
         occupancy=_frozen(occupancy(cmdp, policy)),
         slater=float(slater),
-        constraint_range=_frozen(np.sort(cmdp.to_user_values(ranges)[:, 1:].T, axis=1)),
+        constraint_range=_frozen(np.sort(ranges[:, 1:].T, axis=1)),
+        reward_range=_frozen(np.sort(ranges[:, 0])),
         gap=float(cmdp.reward_scale * gap),
         raw=value.raw,
         raw_duals=_frozen(duals),

@@ -13,6 +13,8 @@ from fastcmdp.exact import Optimum
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import BoundPolicy
 
+EXACT_CHOICES = 20_000  # up to here the optimum and the record are exact unless the caller says otherwise
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -49,34 +49,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400.0:,.1f} days"
 
 
-def up(value: float, digits: int = 3) -> str:
-    """A least value that is accepted, in few digits, and rounded so that it is accepted as it stands.
-
-    Examples
-    --------
-    >>> up(1161234.0), up(0.12345), up(30.0)
-    ('1.17e+06', '0.124', '30')
-    """
-    return _rounded(value, digits, math.inf)
-
-
 def down(value: float, digits: int = 3) -> str:
-    """The same of a largest value.
+    """A largest value that is accepted, in few digits, and rounded so that it is accepted as it stands.
 
     Examples
     --------
     >>> down(2.0**40), down(0.12345)
     ('1.09e+12', '0.123')
     """
-    return _rounded(value, digits, -math.inf)
-
-
-def _rounded(value: float, digits: int, towards: float) -> str:
     text = f"{value:.{digits}g}"
-    if (float(text) - value) * math.copysign(1.0, towards) >= 0.0:
-        return text
-    step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
-    return f"{float(text) + math.copysign(step, towards):.{digits}g}"
+    step = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return text if float(text) <= value else f"{float(text) - step:.{digits}g}"
 
 
 def table(rows: Iterable[Sequence[str]], left: Iterable[int] = (0,), gap: str = "  ") -> str:

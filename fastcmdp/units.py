@@ -14,12 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError
+from fastcmdp.text import visible
 
 FloatArray = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 TINY = 1e-3  # signals that are smaller are scaled up: solvers' tolerances are absolute
 HUGE = 1e150  # beyond this, sums and products of values would overflow
+FORBIDDEN = (
+    ". Leave out actions that a state must not take: from_arrays(..., available=np.isfinite(R)), R (S, A)"
+)
 
 
 class Units:
@@ -119,11 +123,15 @@ def discount(gamma: float) -> float:
     return float(gamma)
 
 
-def check_finite(values: FloatArray, place: Callable[[int], str]) -> None:
+def check_finite(values: FloatArray, place: Callable[[int], str], remedy: str = "") -> None:
+    """A ModelError unless all values can be computed with; ``remedy`` is told where one is -inf."""
     good = np.abs(values) < HUGE
     if not good.all():
         i = int(np.argmin(good))
-        raise ModelError(f"{place(i)} is {values[i]}; it must be a finite number, below {HUGE:g} in size")
+        raise ModelError(
+            f"{place(i)} is {values[i]}; it must be a finite number, below {HUGE:g} in size"
+            + (remedy if values[i] == -np.inf else "")
+        )
 
 
 def numbers_in(values: Any, what: str) -> npt.NDArray[Any]:
@@ -159,7 +167,7 @@ def signal_names(names: Sequence[str] | None, m: int) -> tuple[str, ...]:
         raise ModelError(
             f"names is {names!r}; it must be {1 + m} different strings: the reward's, then each cost's"
         )
-    return tuple(names)
+    return tuple(map(visible, names))
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

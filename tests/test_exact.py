@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.optimize import OptimizeResult, linprog
 
 from fastcmdp import exact
 from fastcmdp.cmdp import CMDP
+from fastcmdp.envs import garnet
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import (
     advantages,
@@ -721,3 +723,15 @@ def test_an_entry_that_drowns_its_limit_is_named() -> None:
     cost[4, 2] = 1e12
     with pytest.raises(ModelError, match="cost reaches 1e\\+12 in one choice"):
         optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_range_of_the_reward_is_that_of_deterministic_policies(seed):
+    """Some of them is the worst and one the best: all are tried."""
+    cmdp = garnet(n_states=3, n_actions=2, n_branches=2, gamma=0.7, seed=seed)
+    found = []
+    for actions in itertools.product(range(2), repeat=3):
+        pi = np.zeros(6)
+        pi[[2 * s + a for s, a in enumerate(actions)]] = 1.0
+        found.append(evaluate(cmdp, pi).reward)
+    np.testing.assert_allclose(optimum(cmdp).reward_range, [min(found), max(found)], rtol=1e-9)

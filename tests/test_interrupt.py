@@ -81,7 +81,7 @@ def test_a_long_outer_step_is_undone_at_once(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:one outer step", "ignore:interrupted")
 def test_a_run_goes_on_from_an_undone_step_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["fastcmdp.solve"], "_GRACE", 0.0)
+    monkeypatch.setattr(sys.modules["fastcmdp.runs.loop"], "_GRACE", 0.0)
     settings = fc.PDANPG(outer=4, inner=200_000, pilot=1)
     options: dict[str, Any] = {
         "policy": fc.LogLinear(FEATURES),

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from fastcmdp.policies import BoundPolicy
 from fastcmdp.problem import Problem, streams
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import n_action_entries, row_states
-from fastcmdp.text import down, up
+from fastcmdp.text import down
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -97,6 +97,24 @@ def dual_cap(problem: Problem, given: float | None, factor: float = 2.0) -> NDAr
     return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
 
 
+class Output(NamedTuple):
+    """Which policies of a run its output mixes, evenly: pi_k and pi_{k+1} are those before and after outer step k.
+
+    Attributes
+    ----------
+    after : bool
+        Whether they are those after outer steps, pi_1..pi_K, or those before, pi_0..pi_{K-1}.
+    some : bool
+        Whether only some outer steps count: ``Run.kept`` counts them.
+    last : float
+        Share of the outer steps, the last ones, whose policies are mixed: 1 all, 0 the last policy alone.
+    """
+
+    after: bool = False
+    some: bool = False
+    last: float = 1.0
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """Settings of an algorithm: a frozen dataclass with its outer steps, its schedule and its run.
@@ -113,6 +131,8 @@ class Algorithm:
         Whether the method needs the tabular softmax policy.
     simulation : "rollouts", "chains" or ""
         How it runs on simulators: by the samples of Algorithm 1, by a chain with restarts; "": not at all.
+    output : Output
+        Which policies are mixed in what the method returns: `fastcmdp.runs.record` reads it.
     version : int
         Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
@@ -121,6 +141,7 @@ class Algorithm:
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = ""
+    output: ClassVar[Output] = Output()
     version: ClassVar[int] = 1
 
     outer: int = 1000
@@ -222,8 +243,9 @@ class Algorithm:
         if coarsest > samples:
             one = replace(made, outer=1).expected_samples(cmdp)
             if one > samples:
+                least = math.ceil(one)
                 raise BudgetError(
-                    f"samples = {samples!r}: at least {up(one)} for one outer step of {cls.name} is expected"
+                    f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
                 )
             low = high
         for _ in range(60):
@@ -402,7 +424,7 @@ class Run:
         return cmdp.fault(self.actions[r]) if isinstance(cmdp, Simulator) else ""
 
     def kept(self) -> NDArray[np.int64]:
-        """Outer steps so far that belong to the output, int64[R]: all, unless a method keeps only some."""
+        """Outer steps so far that count for the output, int64[R]: all, unless ``output.some``."""
         kept: NDArray[np.int64] = np.maximum(self.state.outer, 0)
         return kept
 

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     Algorithm,
+    Output,
     Run,
     check_constants,
     check_words,
@@ -134,6 +135,7 @@ class CRPO(Algorithm):
 
     name: ClassVar[str] = "crpo"
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = "chains"
+    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),
         "c_alpha": (0.2, 5.0),

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, check_words, require
+from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.td import Decaying
@@ -88,6 +88,7 @@ class CRPOSoftmax(Algorithm):
 
     name: ClassVar[str] = "crpo-softmax"
     tabular_only: ClassVar[bool] = True
+    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (0.001, 0.1),
         "c_alpha": (0.2, 5.0),

@@ -35,6 +35,7 @@ import numpy as np
 
 from fastcmdp.algorithms.base import (
     Algorithm,
+    Output,
     Run,
     check_constants,
     per_constraint,
@@ -99,6 +100,7 @@ class PMDPD(Algorithm):
 
     name: ClassVar[str] = "pmd-pd"
     tabular_only: ClassVar[bool] = True
+    output: ClassVar[Output] = Output(after=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_M": (0.01, 10.0),
         "c_alpha": (0.1, 10.0),

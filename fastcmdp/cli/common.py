@@ -22,12 +22,12 @@ from fastcmdp.compare import variants
 from fastcmdp.envs.spec import parse_value
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
+from fastcmdp.plots import check_ending
 from fastcmdp.startup import ready
 from fastcmdp.text import finite
 
 FAILED, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 """Exit codes: done, but nothing usable or not saved; bad input; Ctrl-C; whoever reads the output has gone."""
-PLOTS = (".png", ".svg", ".pdf")
 
 
 def count(text: str | int) -> int:
@@ -104,8 +104,7 @@ def check_plot(file: Path | None) -> None:
     """The same for a plot, and that there is something to draw it with."""
     if file is None:
         return
-    if file.suffix.lower() not in PLOTS:
-        raise SettingError(f"{file}: a plot is a file {', '.join(PLOTS[:-1])} or {PLOTS[-1]}")
+    check_ending(file)
     check_output(file)
     if importlib.util.find_spec("matplotlib") is None:
         raise SettingError("--plot needs matplotlib: pip install 'fastcmdp[plot]'")

@@ -21,6 +21,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.problem import Problem
+from fastcmdp.runs.loop import Crew, advance_all
 from fastcmdp.tables import build_tables
 from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
@@ -158,12 +159,11 @@ def follow(
 def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
     state = run.state
     thetas, duals = [state.theta.copy()], [state.dual.copy()]
-    work = run.work()
-    for _ in range(n_outer):
-        for r in range(len(state.theta)):
-            run.advance(r, 1, work)
-        thetas.append(state.theta.copy())
-        duals.append(state.dual.copy())
+    with Crew(run, 1) as crew:
+        for k in range(n_outer):
+            advance_all(crew, k + 1)
+            thetas.append(state.theta.copy())
+            duals.append(state.dual.copy())
     if (state.failed >= 0).any():
         raise SettingError("numbers ceased to be finite on the path; a smaller eta or zeta is expected")
     return np.stack(thetas, axis=1), np.stack(duals, axis=1)
