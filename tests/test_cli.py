@@ -83,7 +83,7 @@ def test_solve_json_is_the_run_of_the_library(cli):
     assert found["limits"] == [{"name": "strokes", "sense": "<=", "limit": result.cmdp.limits[0]}]
     (entry,) = found["algorithms"]
     expected = result.to_dict()
-    clock = {"seconds", "transitions_per_second"}
+    clock = {"seconds", "evaluating", "transitions_per_second"}
     assert {k: v for k, v in entry.items() if k in expected.keys() - clock} == {
         k: v for k, v in expected.items() if k not in clock
     }
@@ -99,9 +99,11 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
     assert answer.code == 0
     assert answer.err == ""
     assert answer.out.startswith("pd-anpg on CMDP(8 states")
-    assert [line.split()[0] for line in answer.out.splitlines()[3:]] == [
-        "reward", "strokes", "multiplier", "gap", "violation", "(means", "The",
+    lines, (entry,) = answer.out.splitlines()[3:], cli("solve", *SMALL, "--json").object()["algorithms"]
+    assert [line.split()[0] for line in lines[:6]] == [
+        "reward", "strokes", "multiplier", "gap", "violation", "(means",
     ]  # fmt: skip
+    assert lines[6:] == entry["notes"] != []
 
 
 def test_options_reach_the_model_and_the_run(cli):
@@ -271,7 +273,7 @@ def interrupted(path, **options):
 
 def timeless(found):
     for entry in found["algorithms"]:
-        del entry["seconds"], entry["transitions_per_second"]
+        del entry["seconds"], entry["evaluating"], entry["transitions_per_second"]
     return found
 
 

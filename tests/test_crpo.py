@@ -223,7 +223,7 @@ def test_empty_n0_is_flagged_and_has_the_policy_that_met_the_limits_best() -> No
     result = fc.solve(tight, fc.CRPOSoftmax(outer=30, inner=2000, alpha=0.01, tol=0.0), replicates=3)
     assert result.empty.all()
     assert not result.run.kept().any()
-    assert "no outer step met its tolerance" in result.summary()
+    assert "No outer step met its tolerance" in result.summary()
     slack = tight.slack(np.concatenate([result.trace.reward[:, :, None], result.trace.constraints], axis=2))
     np.testing.assert_allclose(result.violation[:, 0], -slack[:, :, 0].max(axis=1), rtol=1e-12)
     loose = fc.solve(tight, fc.CRPOSoftmax(outer=30, inner=2000, alpha=0.01, tol=100.0), replicates=3)

@@ -314,6 +314,16 @@ def test_evaluations_take_a_fifth_at_most_by_default():
     assert "s of evaluations" in result.summary()
 
 
+def test_the_summary_tells_how_far_off_a_coarse_record_can_be():
+    coarse = fc.solve(MODEL, short("pd-anpg", 400), replicates=2, optimum=BEST, trace=5)
+    (line,) = [text for text in coarse.summary().splitlines() if "evaluated exactly" in text]
+    assert f"gap within {coarse.mixture.within[:, 0].mean():.2g}" in line
+    assert f"reward {coarse.averages(source='estimate').reward.mean():.6g}" in line
+    assert coarse.to_dict()["within"]["gap"] == pytest.approx(coarse.mixture.within[:, 0].mean())
+    whole = fc.solve(MODEL, short("pd-anpg", 40), replicates=2, optimum=BEST)
+    assert "evaluated exactly" not in whole.summary()
+
+
 # Files.
 
 
@@ -365,6 +375,16 @@ def test_a_missed_limit_and_a_multiplier_on_its_way_are_told():
     assert "still climbs" in notes
     assert notes in result.summary()
     assert result.to_dict()["notes"] == result.notes()
+
+
+def test_a_limit_out_of_reach_is_told_where_no_optimum_is_known():
+    """As on a simulator: the multiplier climbs for ever."""
+    tight = MODEL.with_limits([BEST.constraint_range[0, 0] - 0.5])
+    result = fc.solve(tight, fc.PDANPG(outer=2000, inner=20), replicates=2, optimum=False)
+    notes = "\n".join(result.notes())
+    assert "still climbs" in notes
+    assert "out of reach of every policy" in notes
+    assert "of the range it could have" in notes
 
 
 def test_a_multiplier_far_from_the_exact_one_is_told():

@@ -112,7 +112,7 @@ def _remedies(result: Result) -> Iterator[str]:
             others = ["crpo"]
         yield (
             f"What helped where {name} or others of its kind missed a limit: {' or '.join(others)} at as many samples; "
-            "more outer steps; other inner steps (docs/algorithms.md)."
+            "more outer steps (docs/algorithms.md)."
         )
     else:
         yield f"A smaller tol or c_tol holds {name} closer to its limits."

@@ -358,9 +358,16 @@ class Result:
         if self.cmdp.n_constraints:
             known += f", violation within {interval(violation)['mean']:.2g}"
         n = int((self.trace.member[:, : self.trace.done] == 1).sum(axis=1).max())
+        estimate = self._averages(self.algorithm.output.last, "estimate")
+        columns = [estimate.reward, *estimate.constraints.T]
+        own = ", ".join(
+            f"{name} {interval(column)['mean']:.6g}"
+            for name, column in zip(self.cmdp.names, columns, strict=True)
+            if np.isfinite(column).any()
+        )
         return [
             f"(the mixture from {n} of its policies, evaluated exactly: {known}, if J moves one way between them; "
-            "trace=N evaluates more)"
+            f"the run's own estimates of all of them: {own}; trace=N evaluates more)"
         ]
 
     def save(self, path: str | Path) -> None:
