@@ -15,12 +15,13 @@ from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.text import duration
 from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
 WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
@@ -28,6 +29,8 @@ LEAST_WINDOWS = 20
 _SPEED = 2e7  # transitions a second and thread; roughly, as the following
 _EVALUATION = 4e-4, 5e-7  # seconds of one exact evaluation, and of it for each branch of the model
 _SHORT = 0.2  # seconds of evaluations that nobody minds
+_TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
+_LONG = 5.0  # seconds of silence that are told beforehand
 _CHECKPOINT = 30.0  # seconds between two saves
 
 
@@ -216,6 +219,8 @@ def resume(
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
+    if not result.finished:
+        _tell_cost(result)
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
@@ -227,6 +232,25 @@ def resume(
             stacklevel=3,
         )
     return result
+
+
+def _tell_cost(result: Result) -> None:
+    """Say beforehand what a run will be silent about for long."""
+    made, model = result.algorithm, result.cmdp
+    step, pilot = made.outer_samples(model), made.fixed_samples(model)
+    told = {"one outer step": step}
+    if pilot > made.outer * step:  # else it is a small part of a run that tells how it goes on
+        told["the pilot"] = pilot
+    for what, samples in told.items():
+        if samples * _TRANSITION > _LONG:
+            warnings.warn(
+                f"{what} of {made.name} draws {samples:.3g} transitions a replicate, which takes about "
+                f"{duration(samples * _TRANSITION)} on tables, and the run tells nothing until it is over; "
+                f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
+                "it shorter",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 class _Loop:
@@ -251,11 +275,13 @@ class _Loop:
             with self.crew:
                 follow(self.crew, self.result.trace, tell=self._tell, noted=self._noted)
         except KeyboardInterrupt:
+            if self.crew.abandoned:
+                raise
             if self.progress is None and self.checkpoint is None:
                 warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
         finally:
-            if self.checkpoint is not None:
-                self._save()
+            if self.checkpoint is not None and not self.crew.abandoned:
+                self._save(UnsavedWarning)
 
     def _tell(self) -> None:
         """After each round of pieces."""
@@ -271,7 +297,7 @@ class _Loop:
         if self.checkpoint is not None and time.monotonic() - self.saved > _CHECKPOINT:
             self._save()
 
-    def _save(self) -> None:
+    def _save(self, category: type[RuntimeWarning] = RuntimeWarning) -> None:
         """Save, or say that it failed and go on: a run is worth more than its checkpoint."""
         assert self.checkpoint is not None
         try:
@@ -280,7 +306,7 @@ class _Loop:
             reason = error.strerror or error
             warnings.warn(
                 f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
-                RuntimeWarning,
+                category,
                 stacklevel=5,
             )
         self.saved = time.monotonic()

@@ -13,6 +13,7 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import cut, level_of, update_level
 from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
 from fastcmdp.kernels.simulate import World
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.tables import RowSpace, Tables
 from fastcmdp.kernels.td import run_td
@@ -177,7 +178,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     d = theta.shape[0]
     root_t = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         if not steps.carry_over:
             for k in range(1 + m):
@@ -186,6 +187,8 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         n_pairs = learn(
             tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
         )
+        if leaves(tables.stop):
+            break
         if n_pairs < 0:
             state.failed[r] = state.outer[r]
             break

@@ -11,6 +11,7 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.levels import MEMORY, cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -123,11 +124,13 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     state_to_choice, prob, start, estimate = tables.state_to_choice, actions.prob, steps.start, work.estimate
     root = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         state.samples[r] += rollouts(
             tables, actions, state.rng[r], work.job_choice, work.job_row, work.total, work.last_pair
         )
+        if leaves(tables.stop):
+            break
         mean_estimates(work.total, steps.n_rollouts, estimate)
         for k in range(1 + m):
             work.value[k] = plug_in(state_to_choice, prob, start, estimate, k)

@@ -20,6 +20,7 @@ from fastcmdp.kernels.npg_pd import Projected, projected
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
 from fastcmdp.kernels.policy.softmax import refresh_touched
 from fastcmdp.kernels.simulate import row_of_choice, run_jobs
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -182,11 +183,15 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     root_k = math.sqrt(steps.n_outer)
     prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         rng = state.rng[r]
         first = sample_occupancy(tables, actions, rng, n_inner, steps.fresh, work)
+        if leaves(tables.stop):  # then pairs are none
+            break
         state.samples[r] += first + sample_advantages(tables, actions, rng, n_inner, work)
+        if leaves(tables.stop):
+            break
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]

@@ -28,6 +28,7 @@ from fastcmdp.kernels.policy.live import live_logits, live_score
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.tables import Tables
 
 
@@ -48,6 +49,7 @@ class World(NamedTuple):
     log_gamma_inverse: float
     horizon: float
     n_signals: int
+    stop: np.ndarray  # int64[1]: see stop.py
 
 
 class LiveActions(NamedTuple):
@@ -140,14 +142,14 @@ def call_choice_features(typing, address, state, action, out):
 
 
 @intrinsic
-def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault):
-    """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. job, careful, double *total, ..)"""
+def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault, stop):
+    """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. double *total, .. fault, stop)"""
 
     def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W])
+        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W, _W])
 
     n = types.int64
-    return n(n, theta, rng, visited, n, n, n, n, total, before, fault), generate
+    return n(n, theta, rng, visited, n, n, n, n, total, before, fault, stop), generate
 
 
 # Policies.
@@ -222,16 +224,16 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
         stream[k] = rng[k, 0]
     transitions = 0
     for job in range(job_choice.shape[0]):
-        if fault[0] != 0:  # then visited pairs are of no use
+        if fault[0] != 0 or leaves(world.stop):  # then visited pairs are of no use
             break
         for k in range(4):
             saved[k] = stream[k]
         slot, action = np.int64(job_row[job]) - 1, np.int64(-1)
         if job_choice[job] >= 0:
             slot, action = job_choice[job] // n_actions, job_choice[job] % n_actions
-        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault)
+        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault, world.stop)
         if fault[0] != 0 and not forks:  # once more, to see where
-            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault)
+            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault, world.stop)
         transitions += n
         out_choice[job] = job * n_actions + fault[3]
         for k in range(n_signals):

@@ -54,6 +54,7 @@ class Tables(NamedTuple):
     log_gamma_inverse: float  # 1 / log(gamma)
     horizon: float  # 1 / (1 - gamma)
     n_signals: int  # 1 + m
+    stop: np.ndarray  # int64[1]: see stop.py
 
 
 class Actions(NamedTuple):

@@ -34,6 +34,7 @@ from fastcmdp.kernels.critics import critic_form, feature_row, n_hidden, nudge, 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.lanes import CHOICE
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 
 _U64 = np.uint64
@@ -186,7 +187,7 @@ def run_td(
     total : float64[1+m], sums of the signals over the pairs moved from
     pair : int64[n], last pairs of the segments that ended; where none did, one pair that a chain has reached
     """
-    n_signals = tables.n_signals
+    n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry = actions.entry.reshape(-1)
@@ -204,6 +205,8 @@ def run_td(
     n_pairs = 0
     ended = _U64(1)
     for k in range(n_rounds):
+        if leaves(stop):
+            break
         n = min(LANES, n_steps - k * LANES)
         if ended != _U64(0):
             restart_chains(

@@ -34,7 +34,7 @@ RANK = {
     name: rank
     for rank, names in enumerate(
         [
-            ["errors", "kernels", "version"],
+            ["errors", "kernels", "startup", "version"],
             ["check", "files", "text"],
             ["npz", "units", "variables", "bootstrap"],
             ["rows"],

@@ -158,7 +158,7 @@ def test_the_kernels_follow_the_exact_recursion() -> None:
         made = fc.PMDPD(
             outer=n_outer, sweeps=3, rollouts=3000, starts=30_000, pairs=60, alpha=0.3, dual_step=0.3
         )
-        problem = Problem(model, build_tables(model), fc.TabularSoftmax().bind(model), best)
+        problem = TableWorld.of(model, fc.TabularSoftmax(), best)
         run = made.run(problem, 7, 1)
         work, total = run.work(), np.zeros(2)
         for _ in range(n_outer):

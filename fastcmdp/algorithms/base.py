@@ -18,6 +18,7 @@ from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.streams import streams
+from fastcmdp.text import down
 from fastcmdp.worlds.world import World
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
@@ -163,7 +164,7 @@ class Algorithm:
             accepted = f"an integer of at least {least}"
             if isinstance(value, int) and value > MOST:
                 accepted, value = (
-                    f"an integer of at least {least} and at most {MOST:.3g}",
+                    f"an integer of at least {least} and at most {down(MOST)}",
                     float(f"{value:.3g}"),
                 )
             require(is_integer(value, least), name, value, accepted)
@@ -262,7 +263,7 @@ class Algorithm:
             outer <= MOST,
             "samples",
             samples,
-            f"at most the transitions of {MOST:.3g} outer steps of {cls.name}",
+            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
         )
         return replace(made, outer=max(outer, 1))
 
@@ -331,7 +332,7 @@ class Run:
     def __init__(self, settings: Any, world: World) -> None:
         settings.check_policy(world.policy)
         self.settings = settings
-        self.world = world
+        self.world = world.with_stop()
 
     def __reduce__(self) -> Any:
         """Pickled as the world and the arrays: action tables and addresses of functions are of one process."""
@@ -378,6 +379,16 @@ class Run:
         """Rebuild the action tables: at the start, and after loading a state."""
         for r, actions in enumerate(self.actions):
             self.world.refresh(actions, self.drawn(r))
+
+    def rows(self, r: int) -> list[Any]:
+        """A copy of the state of replicate r, for ``put_back``."""
+        return [array[r].copy() for array in self.state]
+
+    def put_back(self, r: int, rows: list[Any]) -> None:
+        """Let replicate r stand where it stood: what a kernel left that was told to leave its outer step."""
+        for array, row in zip(self.state, rows, strict=True):
+            array[r] = row
+        self.world.refresh(self.actions[r], self.drawn(r))
 
     def policies(self) -> NDArray[np.float64]:
         """Action probabilities of all replicates, float64[R, C]."""

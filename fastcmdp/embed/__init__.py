@@ -188,7 +188,7 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
         raise SettingError(f"a fastcmdp.CMDP is expected, got {type(cmdp).__name__}")
     tables = build_tables(cmdp, draws)
     return Model(
-        *tables,
+        *tables[:-1],
         row_states(tables),
         tables.start_entry.reshape(-1),
         tables.branch_entry.reshape(-1),

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -19,9 +19,12 @@ from typing import Any, Self
 import numpy as np
 
 from fastcmdp.algorithms.base import Run
+from fastcmdp.kernels.stop import FINISH, LEAVE
 from fastcmdp.runs.record import Record
 
 _PIECE = 0.2  # seconds between two looks at the clock
+_LONG_STEPS = 8  # outer steps a piece, or fewer: each takes a good part of _PIECE
+_GRACE = 0.5  # seconds in which pieces may end of themselves after Ctrl-C
 
 
 class Stopped(Exception):
@@ -37,6 +40,8 @@ class Crew:
         Outer steps a call; adapted to rounds of about 0.2 s unless it was given.
     seconds : float
         Spent in kernels so far.
+    abandoned : bool
+        A second Ctrl-C came while pieces were brought to an end: threads may be at work yet.
     """
 
     def __init__(self, run: Run, threads: int | None = None, piece: int | None = None) -> None:
@@ -46,6 +51,9 @@ class Crew:
         for _ in range(n):
             self.works.put(run.work())
         self.pool = ThreadPoolExecutor(n, thread_name_prefix="fastcmdp")
+        self.word = run.world.tables.stop
+        self.word[0] = 0
+        self.abandoned = False
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +61,7 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.pool.shutdown()
+        self.pool.shutdown(wait=not self.abandoned)
 
     def step(self, left: Any) -> None:
         """One round: every replicate makes up to ``piece`` of the outer steps that it has left, int64[R]."""
@@ -65,7 +73,7 @@ class Crew:
         try:
             wait(tasks)
         except KeyboardInterrupt:
-            wait(tasks)  # pieces are short; replicates then stand at whole outer steps
+            self._stop(tasks)
             raise
         for task in tasks:
             task.result()
@@ -75,11 +83,36 @@ class Crew:
         if not self.fixed and int(left.max()) >= self.piece:
             self.piece = max(1, int(self.piece * min(2.0, _PIECE / max(seconds, 1e-9))))
 
-    def _advance(self, r: int, n_steps: int) -> None:
-        work = self.works.get()
+    @property
+    def _keeps(self) -> bool:
+        """Whether states before a piece are kept: not where outer steps are short and copies might be felt."""
+        return self.fixed or self.piece <= _LONG_STEPS
+
+    def _stop(self, tasks: list[Future[None]]) -> None:
+        """Have all replicates stand at whole outer steps soon: the last begun, or where that takes long, those before.
+
+        A second Ctrl-C waits for nothing: then no thread is to be relied upon, nor the state.
+        """
+        self.abandoned = True
+        self.word[0] = FINISH
         try:
-            self.run.advance(r, n_steps, work)
+            _, late = wait([task for task in tasks if not task.cancel()], _GRACE)
+            if late and self._keeps:
+                self.word[0] = LEAVE
+            wait(late)
+        except KeyboardInterrupt:
+            self.word[0] = LEAVE if self._keeps else FINISH
+            raise
+        self.abandoned = False
+
+    def _advance(self, r: int, n_steps: int) -> None:
+        run, work = self.run, self.works.get()
+        rows = run.rows(r) if self._keeps else None
+        try:
+            run.advance(r, n_steps, work)
         finally:
+            if rows is not None and self.word[0] == LEAVE:
+                run.put_back(r, rows)
             self.works.put(work)
 
 

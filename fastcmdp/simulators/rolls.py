@@ -27,13 +27,24 @@ from fastcmdp.kernels.simulate import (
     is_finite,
     softmax_weights,
 )
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.policies import BoundPolicy
 
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
 _INTS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 _SIGNATURE = types.int64(
-    _DOUBLES, _WORDS, _DOUBLES, types.int64, types.int64, types.int64, types.int64, _DOUBLES, _DOUBLES, _INTS
+    _DOUBLES,
+    _WORDS,
+    _DOUBLES,
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+    _DOUBLES,
+    _DOUBLES,
+    _INTS,
+    _INTS,
 )
 
 
@@ -57,11 +68,12 @@ def make_roll(
     d = bound.n_parameters
     body = _loop(step, reset, features, fork, bound, sizes, by_choice, log_gamma_inverse)
 
-    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
         try:
             return body(
                 carray(theta, (d,)), carray(rng, (4,)), carray(visited, ((max(job, slot) + 1) * n_state,)), slot,
                 action, job, careful != 0, carray(total, (1 + m,)), carray(before, (n_state,)), carray(fault, (4,)),
+                carray(stop, (1,)),
             )  # fmt: skip
         except Exception:
             fault[0] = RAISED
@@ -91,8 +103,8 @@ def _fault_of(total, state):  # type: ignore[no-untyped-def]
 
 
 def _loop(
-    step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int], by_choice: bool,
-    log_gamma_inverse: float,
+    step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int],
+    by_choice: bool, log_gamma_inverse: float,
 ) -> Any:  # fmt: skip
     """The loop over the user's functions, of arrays."""
     n_state, n_actions, n_features, m = sizes
@@ -102,7 +114,7 @@ def _loop(
     do_fork: Any = fork if forks else njit(_no_fork)
 
     @njit(error_model="numpy")
-    def body(theta, rng, visited, slot, action, job, careful, total, before, fault):  # type: ignore[no-untyped-def]
+    def body(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
         state, costs = np.empty(n_state), np.zeros(max(m, 1))
         x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
         horizon = geometric_horizon(word(rng), log_gamma_inverse)
@@ -121,6 +133,8 @@ def _loop(
         elif forks:
             do_fork(state, 0, rng)
         for t in range(horizon + 1):
+            if leaves(stop):
+                break
             if careful:  # then features
                 _put(before, 0, state)
                 fault[1], fault[2] = t, -1

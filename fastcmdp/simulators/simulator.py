@@ -312,6 +312,7 @@ class Simulator(Units):
             log_gamma_inverse=1.0 / math.log(self.gamma),
             horizon=1.0 / (1.0 - self.gamma),
             n_signals=1 + m,
+            stop=np.zeros(1, np.int64),
         )
 
     def live_actions(self, bound: Any, theta: Float, slots: int) -> kernel.LiveActions:

@@ -319,7 +319,7 @@ def run_all(
                 clock.kernels += crew.seconds
     if exact:  # all at once, which is faster than one by one
         alive = np.isfinite(policies).all(axis=2)
-        record.values[alive] = cmdp.to_user_values(evaluate_many(cmdp, policies[alive]))
+        record.values[alive] = cmdp.to_user_values(evaluate_many(world.table, policies[alive]))
     record.cmdp = bare_units(cmdp)
     best = world.optimum.reward if world.optimum is not None else np.nan
     return Runs(record, np.array(run.state.failed), float(best))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,10 @@ class World(ABC):
     policy: BoundPolicy
     optimum: Optimum | None = None
     draws: str = "fast"
+
+    def with_stop(self) -> Self:
+        """The same with a word of its own by which kernels are told to stop (kernels/stop.py): one a run."""
+        return replace(self, tables=self.tables._replace(stop=np.zeros(1, np.int64)))
 
     @property
     def table(self) -> CMDP:

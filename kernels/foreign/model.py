@@ -76,6 +76,7 @@ def tables_of(model):
         model.log_gamma_inverse,
         model.horizon,
         model.n_signals,
+        model.state_to_choice,  # in the place of stop: it begins with 0, go on
     )
 
 
