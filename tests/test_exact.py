@@ -675,7 +675,9 @@ def test_numerical_difficulties_are_retried(rest_or_work, monkeypatch):
     monkeypatch.setattr(scipy.optimize, "linprog", hopeless)
     for method in METHODS:
         with pytest.raises(ModelError, match=r"highs-ipm.*status 4.*highs-ds.*Try the other method"):
-            optimum(rest_or_work, method=method)
+            optimum(random_model(0, m=2), method=method)
+    # One multiplier is found without a programme.
+    assert optimum(rest_or_work, method="decomposition").reward == pytest.approx(9 / 8, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def _least_cost_optimum(cmdp: CMDP, losses: Floats) -> Floats:
         response = best_response(cmdp, signal, allowed)
         # Exactly the policies that use only choices attaining the maximum of Q are optimal. The tolerance is
         # above the rounding of Q: values and the equations' condition both reach 1 / (1 - gamma).
-        q = signal + cmdp.gamma * (cmdp.transition_matrix() @ response.values)
+        q = signal + cmdp.gamma * (cmdp.transition_matrix() @ response.values[:, 0])
         tolerance = 1e-11 * float(np.abs(signal).max()) / (1.0 - cmdp.gamma) ** 2
         best = np.maximum.reduceat(np.where(allowed, q, -np.inf), cmdp.state_to_choice[:-1])
         allowed &= q >= best[cmdp.choice_state] - tolerance

@@ -11,7 +11,6 @@ import numpy as np
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
-from fastcmdp.exact.control import best_response
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import (
@@ -124,7 +123,7 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
             f"{MOST_LP_ENTRIES} branches): method='decomposition' maximises the Lagrangian by policy iteration "
             "instead, and gives the same optimum with a proven gap"
         )
-    if method == "auto" and cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints:
+    if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
         method = "decomposition"
     pool = Pool(cmdp)
     ranges = _attainable(cmdp, pool)
@@ -154,8 +153,9 @@ def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
 
     The one with the greatest reward is the pool's first.
     """
-    least = [-best_response(cmdp, -signal).attained for signal in cmdp.signals.T]
-    greatest = [pool.respond(weights) for weights in np.eye(1 + cmdp.n_constraints)]
+    one = np.ones(1)
+    least = [-pool.control.respond(-signal[:, None], one).attained for signal in cmdp.signals.T]
+    greatest = [pool.respond(weights).attained for weights in np.eye(1 + cmdp.n_constraints)]
     return np.column_stack((least, greatest))
 
 
@@ -172,8 +172,9 @@ def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
     notes: list[str] = []
     aim = Aim(floor=(1 - cmdp.gamma) * floor)
     if np.all(pool.values[0][1:] >= 0):  # the unconstrained optimum will do: m = 0, or no limit is active
+        reward_only = np.eye(1 + cmdp.n_constraints)[0]
         proposed: Iterator[Candidate] = iter(
-            [Candidate("policy iteration", pool.occupancy(0), np.eye(1 + cmdp.n_constraints)[0])]
+            [Candidate("policy iteration", pool.mixed(np.ones(1)), reward_only, pool.bounds[0])]
         )
     else:
         proposed = candidates(cmdp, pool, method, aim, notes)

@@ -1,4 +1,11 @@
-"""The best response to a signal: policy iteration, for every question that is one of control."""
+"""Best responses: policy iteration on the kernels' sweeps, for every question that is one of control.
+
+For a signal f = signals @ weights, T the Bellman operator of f and V the values of a policy, evaluated,
+
+    V <= V* <= V + max(T V - V) / (1-gamma),                                                          (1)
+
+so the sweep that looks for a better policy also bounds what any policy could attain.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +16,99 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.exact.linear import SWEEPS, Floats, Integers, accuracy, solve
+from fastcmdp.exact.evaluation import expected
+from fastcmdp.exact.linear import DENSE_STATES, Floats, Integers, accuracy, solve
+from fastcmdp.exact.sweeps import Rows
 
 MOST_ROUNDS = 1_000  # of policy iteration
+SWEEPS = 10  # of value iteration before the first evaluation
+SLOW = (
+    0.9  # where the spread of T u - u falls less than by this in a sweep, Gauss-Seidel sweeps spread values
+)
+LOOSE = 1e-3  # a policy is evaluated to this part of what the last sweep may still gain
 
 
 class Response(NamedTuple):
     """What a best response attains, and how."""
 
-    attained: float  # max over policies of J
+    attained: float  # J of the policy
+    bound: float  # no policy attains more
     choices: Integers  # (S,) the choice of each state
-    values: Floats  # (S,) state values
+    values: Floats  # (S, k) of each signal
+
+
+class Control:
+    """Best responses in one model."""
+
+    def __init__(self, cmdp: CMDP, threads: int | None = None) -> None:
+        self.cmdp = cmdp
+        self.rows = Rows(cmdp, threads)
+        self._slow: bool | None = None  # not known yet
+
+    def respond(
+        self,
+        signals: Floats,
+        weights: Floats,
+        start: Floats | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> Response:
+        """Maximise J of signals (C, k) @ weights (k,) over policies that take ``allowed`` choices.
+
+        ``start`` is a guess of the values (S, k) of each signal. The policy is evaluated for all signals at once,
+        as exactly as the last sweep makes worth while.
+        """
+        cmdp, rows = self.cmdp, self.rows
+        signal = signals @ weights
+        open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
+        # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
+        size = max(float(np.abs(signals).max(axis=0) @ np.abs(weights)), 1e-300)
+        finest = accuracy(cmdp.gamma)
+        settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
+        values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
+        choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
+        low, high = self._look(open_to, values @ weights, choices, cold=start is None)
+        relative = max(finest, LOOSE * (high - low) / size)
+        for _ in range(MOST_ROUNDS):
+            taken = choices.copy()
+            chain, right = rows.chain(one_hot(cmdp, taken), signals)
+            values = solve(chain, right, np.inf, start=values, relative=relative)
+            value = values @ weights
+            low, high = rows.improve(open_to, value, after, choices)
+            same = high <= settled or np.array_equal(taken, choices)
+            if same and relative <= finest:
+                attained = float(expected(cmdp, value[:, None])[0])
+                return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
+            relative = finest if same else max(finest, LOOSE * (high - low) / size)
+            if same:
+                choices[:] = taken
+            elif self._slow:
+                self._look(open_to, value, choices, cold=False)
+        raise ModelError(f"policy iteration has not settled after {MOST_ROUNDS} rounds; gamma = {cmdp.gamma}")
+
+    def _look(self, signal: Floats, value: Floats, choices: Integers, *, cold: bool) -> tuple[float, float]:
+        """Greedy choices at what some sweeps make of the values (overwritten); the ends of the last change."""
+        rows, other = self.rows, np.empty_like(value)
+        if cold:
+            spreads: list[float] = []
+            for _ in range(SWEEPS):
+                low, high = rows.improve(signal, value, other, choices)
+                value, other = other, value
+                spreads.append(high - low)
+            if self._slow is None:
+                few = (
+                    self.cmdp.n_states <= DENSE_STATES
+                )  # evaluated by factors, which no path is too long for
+                self._slow = not few and spreads[-1] > SLOW ** (SWEEPS // 2) * spreads[-1 - SWEEPS // 2]
+        if self._slow:
+            for _ in range(SWEEPS if cold else 1):
+                rows.improve_in_place(signal, value, other, False)
+                rows.improve_in_place(signal, other, value, True)
+        return rows.improve(signal, value, other, choices)
+
+
+def best_response(cmdp: CMDP, signal: Floats, allowed: NDArray[np.bool_] | None = None) -> Response:
+    """Maximise J_signal over policies, those that take allowed choices only if ``allowed`` is given."""
+    return Control(cmdp).respond(np.ascontiguousarray(signal)[:, None], np.ones(1), allowed=allowed)
 
 
 def dual_value(cmdp: CMDP, duals: ArrayLike = ()) -> float:
@@ -53,34 +142,7 @@ def dual_value(cmdp: CMDP, duals: ArrayLike = ()) -> float:
     return best_response(cmdp, cmdp.signals @ weights).attained
 
 
-def best_response(cmdp: CMDP, signal: Floats, allowed: NDArray[np.bool_] | None = None) -> Response:
-    """Maximise J_signal over policies, those that take allowed choices only if ``allowed`` is given.
-
-    Policy iteration with a few sweeps of value iteration before each evaluation: they spread values over long
-    paths at little cost. It ends when no state gains more than the evaluation's own error.
-    """
-    transition, first = cmdp.transition_matrix(), cmdp.state_to_choice[:-1]
-    reachable = signal if allowed is None else np.where(allowed, signal, -np.inf)
-    state_values = np.zeros(cmdp.n_states)
-    error = accuracy(cmdp.gamma) * float(np.abs(signal).max()) / (1 - cmdp.gamma)
-    for _ in range(MOST_ROUNDS):
-        for _ in range(SWEEPS):
-            state_values = np.maximum.reduceat(reachable + cmdp.gamma * (transition @ state_values), first)
-        choices = greedy(cmdp, reachable + cmdp.gamma * (transition @ state_values))
-        state_values = solve(transition[choices], signal[choices, None], cmdp.gamma, "auto", np.inf)[:, 0]
-        best = np.maximum.reduceat(reachable + cmdp.gamma * (transition @ state_values), first)
-        if (best - state_values).max() <= 2 * error:
-            return Response(float(cmdp.start @ state_values), choices, state_values)
-    raise ModelError(f"policy iteration has not settled after {MOST_ROUNDS} rounds; gamma = {cmdp.gamma}")
-
-
-def greedy(cmdp: CMDP, q: Floats) -> Integers:
-    """The first best choice of each state."""
-    best = np.flatnonzero(q >= np.maximum.reduceat(q, cmdp.state_to_choice[:-1])[cmdp.choice_state])
-    return best[np.unique(cmdp.choice_state[best], return_index=True)[1]]
-
-
-def one_hot(cmdp: CMDP, choices: Integers) -> Floats:
+def one_hot(cmdp: CMDP, choices: NDArray[np.integer]) -> Floats:
     """Action probabilities of a deterministic policy."""
     pi = np.zeros(cmdp.n_choices)
     pi[choices] = 1.0

@@ -12,13 +12,9 @@ from numpy.typing import ArrayLike
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.exact.linear import (
-    BLOCK_ENTRIES,
-    DENSE_ENTRIES,
     Floats,
     Method,
     accuracy,
-    averaging,
-    chain,
     check_residual,
     dense_solve,
     frozen,
@@ -26,6 +22,10 @@ from fastcmdp.exact.linear import (
     product,
     solve,
 )
+from fastcmdp.exact.sweeps import Rows
+
+DENSE_ENTRIES = 20_000_000  # largest dense copy of P: C * S entries
+BLOCK_ENTRIES = 300_000  # chains are solved in blocks of so many entries, which stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,8 @@ def values(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "aut
     [0. 2.]
     """
     pi = cmdp.action_probabilities(action_probabilities)
-    return solve(chain(cmdp, pi), averaging(cmdp, pi) @ cmdp.signals, cmdp.gamma, method, np.inf)
+    chain, right = Rows(cmdp).chain(pi, cmdp.signals)
+    return solve(chain, right, np.inf, method)
 
 
 def q_values(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "auto") -> Floats:
@@ -210,39 +211,61 @@ def value_of(cmdp: CMDP, raw: Floats) -> Value:
 
 
 def performances(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
-    """Equation (3) for checked policies; each row is summed by itself: its bits depend on nothing else."""
-    nu = occupancies(cmdp, policies, method)[:, cmdp.choice_state] * policies
-    columns = [(nu * signal).sum(axis=1) for signal in cmdp.signals.T]
-    return np.stack(columns, axis=1) / (1 - cmdp.gamma)
+    """Equation (3) for checked policies (n, C), each by itself: the bits of a row depend on no other."""
+    if _is_dense(cmdp, method):
+        nu = occupancies(cmdp, policies, method)[:, cmdp.choice_state] * policies
+        columns = [(nu * signal).sum(axis=1) for signal in cmdp.signals.T]
+        return np.stack(columns, axis=1) / (1 - cmdp.gamma)
+    found = np.empty((len(policies), 1 + cmdp.n_constraints))
+    for row, policy in zip(found, policies, strict=True):
+        chain, right = Rows(cmdp).chain(policy, cmdp.signals)
+        row[:] = expected(cmdp, solve(chain, right, np.inf, method))
+    return found
+
+
+def expected(cmdp: CMDP, state_values: Floats) -> Floats:
+    """start . V of each column. Without BLAS, whose last bits depend on its number of threads."""
+    return cast(Floats, np.einsum("s,sk->k", cmdp.start, state_values))
 
 
 def occupancies(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
-    """State occupancies (n, S) of checked policies: one right-hand side each, dense ones in blocks."""
-    n_states, n_choices = cmdp.n_states, cmdp.n_choices
+    """State occupancies (n, S) of checked policies, each by itself: one right-hand side each."""
     inflow = (1 - cmdp.gamma) * cmdp.start
-    found = np.empty((len(policies), n_states))
-    if is_dense(n_states, method) and n_choices * n_states <= DENSE_ENTRIES:
-        transition = cmdp.transition_matrix().toarray()
-        size = max(1, BLOCK_ENTRIES // n_states**2)
-        for begin in range(0, len(policies), size):
-            block = policies[begin : begin + size]
-            n = len(block)
-            bounds = np.append(0, (np.arange(n)[:, None] * n_choices + cmdp.state_to_choice[1:]).ravel())
-            average = scipy.sparse.csr_array(
-                (-cmdp.gamma * block.ravel(), np.tile(np.arange(n_choices), n), bounds),
-                shape=(n * n_states, n_choices),
-            )
-            systems = (average @ transition).reshape(n, n_states, n_states)
-            systems[:, range(n_states), range(n_states)] += 1.0
-            systems = systems.swapaxes(1, 2)
-            rhs = np.broadcast_to(inflow[:, None], (n, n_states, 1))
-            solution = dense_solve(systems, rhs)
-            residual = np.abs(rhs - product(systems, solution)).sum(axis=(1, 2)).max(initial=0.0)
-            check_residual(residual, accuracy(cmdp.gamma) * inflow.sum(), method)
-            found[begin : begin + size] = solution[:, :, 0]
+    if _is_dense(cmdp, method):
+        found = _dense_occupancies(cmdp, policies, inflow, method)
     else:
+        found = np.empty((len(policies), cmdp.n_states))
         for row, policy in zip(found, policies, strict=True):
-            backwards = scipy.sparse.csr_array(chain(cmdp, policy).T)
-            row[:] = solve(backwards, inflow[:, None], cmdp.gamma, method, 1)[:, 0]
+            chain, _ = Rows(cmdp).chain(policy, np.empty((cmdp.n_choices, 0)))
+            row[:] = solve(chain.transposed(), inflow[:, None], 1, method)[:, 0]
     np.maximum(found, 0.0, out=found)  # rounding may leave -1e-20
     return cast(Floats, found / found.sum(axis=1, keepdims=True))
+
+
+def _is_dense(cmdp: CMDP, method: Method) -> bool:
+    return is_dense(cmdp.n_states, method) and cmdp.n_choices * cmdp.n_states <= DENSE_ENTRIES
+
+
+def _dense_occupancies(cmdp: CMDP, policies: Floats, inflow: Floats, method: Method) -> Floats:
+    """In blocks that stay in the cache."""
+    n_states, n_choices = cmdp.n_states, cmdp.n_choices
+    found = np.empty((len(policies), n_states))
+    transition = cmdp.transition_matrix().toarray()
+    size = max(1, BLOCK_ENTRIES // n_states**2)
+    for begin in range(0, len(policies), size):
+        block = policies[begin : begin + size]
+        n = len(block)
+        bounds = np.append(0, (np.arange(n)[:, None] * n_choices + cmdp.state_to_choice[1:]).ravel())
+        average = scipy.sparse.csr_array(
+            (-cmdp.gamma * block.ravel(), np.tile(np.arange(n_choices), n), bounds),
+            shape=(n * n_states, n_choices),
+        )
+        systems = (average @ transition).reshape(n, n_states, n_states)
+        systems[:, range(n_states), range(n_states)] += 1.0
+        systems = systems.swapaxes(1, 2)
+        rhs = np.broadcast_to(inflow[:, None], (n, n_states, 1))
+        solution = dense_solve(systems, rhs)
+        residual = np.abs(rhs - product(systems, solution)).sum(axis=(1, 2)).max(initial=0.0)
+        check_residual(residual, accuracy(cmdp.gamma) * inflow.sum(), method)
+        found[begin : begin + size] = solution[:, :, 0]
+    return found

@@ -1,29 +1,30 @@
-"""Chains of policies and the linear systems that they give: I - gamma P_pi and its transpose."""
+"""Linear systems that policies give: x = right + gamma M x, for M = P_pi or its transpose."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from typing import Literal, cast
 
 import numpy as np
-import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
-from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.exact.sweeps import Chain
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Method = Literal["auto", "direct", "iterative"]
+Operator = Callable[[Floats], Floats]
 
 EPS = float(np.finfo(np.float64).eps)
 DENSE_STATES = 128  # up to here a dense factorisation beats iteration, see dense_solve
 LAPACK_ROWS = 64  # largest block that LAPACK is given where that can be helped
 LARGEST_DENSE = 2_000  # up to here "direct" stays dense: sparse factors of a random graph fill in anyway
-DENSE_ENTRIES = 20_000_000  # largest dense copy of P: C * S entries
-BLOCK_ENTRIES = 300_000  # chains are solved in blocks of so many entries, which stay in the cache
+LARGEST_SPARSE = 200_000  # up to here sparse factors are tried where iteration stalls
 KRYLOV_STEPS = 100  # BiCGSTAB steps between two looks at the true residual
 KRYLOV_RESTARTS = 12
-SWEEPS = 10  # fixed-point steps before each restart
+LOOK = 8  # sweeps between two looks at how fast they converge
+PATIENCE = 150  # sweeps: where more are still needed, Krylov's method takes over
 
 
 def frozen(array: ArrayLike) -> Floats:
@@ -31,18 +32,6 @@ def frozen(array: ArrayLike) -> Floats:
     copy = np.array(array, dtype=np.float64)
     copy.setflags(write=False)
     return copy
-
-
-def averaging(cmdp: CMDP, pi: Floats) -> Any:
-    """W_pi, without the choices that are never taken."""
-    taken = np.flatnonzero(pi)
-    bounds = np.searchsorted(taken, cmdp.state_to_choice)
-    return scipy.sparse.csr_array((pi[taken], taken, bounds), shape=(cmdp.n_states, cmdp.n_choices))
-
-
-def chain(cmdp: CMDP, pi: Floats) -> Any:
-    """P_pi."""
-    return averaging(cmdp, pi) @ cmdp.transition_matrix()
 
 
 def is_dense(n_states: int, method: Method) -> bool:
@@ -67,28 +56,37 @@ def check_residual(residual: float, target: float, method: Method) -> None:
         )
 
 
-def solve(matrix: Any, rhs: Floats, gamma: float, method: Method, order: float) -> Floats:
-    """x with (I - gamma M) x = rhs, for M or its transpose stochastic.
+def solve(
+    chain: Chain,
+    right: Floats,
+    order: float,
+    method: Method = "auto",
+    start: Floats | None = None,
+    relative: float = 0.0,
+) -> Floats:
+    """x (S, k) with x = right + gamma M x, M the rows of ``chain``.
 
-    ``order`` is the norm in which gamma M is a contraction (inf for a chain, 1 for its transpose): the error
-    is at most residual / (1-gamma) in it, so a residual of accuracy * |rhs| proves that relative accuracy.
+    ``order`` is the norm in which gamma M is a contraction (inf for a chain, 1 for its transpose): the error is at
+    most residual / (1-gamma) in it, so a residual of ``relative`` |right| proves that relative accuracy. It is
+    `accuracy` unless more is allowed. Iterations begin at ``start``.
     """
-    n_states = matrix.shape[0]
-    targets = accuracy(gamma) * np.linalg.norm(rhs, order, axis=0)
-    if is_dense(n_states, method):
-        system = np.eye(n_states) - gamma * matrix.toarray()
-        solution = dense_solve(system, rhs)
+    targets = max(relative, accuracy(chain.gamma)) * np.linalg.norm(right, order, axis=0)
+    if is_dense(chain.n_states, method):
+        system = np.eye(chain.n_states) - chain.gamma * chain.matrix().toarray()
+        solution = dense_solve(system, right)
+        residuals = np.linalg.norm(right - product(system, solution), order, axis=0)
     else:
-        from scipy.sparse.linalg import splu  # here, since small models do without and it is slow to import
-
-        system = scipy.sparse.csr_array(scipy.sparse.identity(n_states, format="csr")) - gamma * matrix
         solution = (
-            splu(system.tocsc()).solve(rhs) if method == "direct" else _iterate(system, rhs, targets, order)
+            _sparse_solve(chain, right)
+            if method == "direct"
+            else _iterate(chain, right, targets, order, start)
         )
-    image = system @ solution if scipy.sparse.issparse(system) else product(system, solution)
-    residuals = np.linalg.norm(rhs - image, order, axis=0)
-    if method == "auto" and not (residuals <= targets).all():
-        return solve(matrix, rhs, gamma, "direct", order)
+        residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
+        if method == "auto" and not (residuals <= targets).all():
+            if chain.n_states <= LARGEST_SPARSE:
+                return solve(chain, right, order, "direct")
+            solution, _ = _sweep_all(chain, right, targets, order, solution, np.inf)
+            residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
     worst = int(np.argmax(np.where(np.isnan(residuals), np.inf, residuals - targets)))
     check_residual(float(residuals[worst]), float(targets[worst]), method)
     return solution
@@ -119,39 +117,113 @@ def product(matrices: Floats, columns: Floats) -> Floats:
     return cast(Floats, np.einsum("...ij,...jk->...ik", matrices, columns))
 
 
-def _iterate(system: Any, rhs: Floats, targets: Floats, order: float) -> Floats:
-    """Krylov solutions for each column; the caller judges them."""
-    solution = np.empty_like(rhs)
-    incomplete = None
-    for k in range(rhs.shape[1]):
-        if incomplete is None:
-            solution[:, k], done = _krylov(system, rhs[:, k], targets[k], order, np.positive)
-            if done:
-                continue
-            # Long one-way paths (queues, grids) stall the plain method, and just these factorise well.
-            from scipy.sparse.linalg import spilu  # here for the reason given in solve
+def _sparse_solve(chain: Chain, right: Floats) -> Floats:
+    import scipy.sparse
+    from scipy.sparse.linalg import splu  # here, since small models do without and it is slow to import
 
-            incomplete = spilu(system.tocsc(), drop_tol=1e-3, fill_factor=5).solve
-        solution[:, k], _ = _krylov(system, rhs[:, k], targets[k], order, incomplete)
+    identity = scipy.sparse.csr_array(scipy.sparse.identity(chain.n_states, format="csr"))
+    return cast(Floats, splu((identity - chain.gamma * chain.matrix()).tocsc()).solve(right))
+
+
+def _residual(chain: Chain, right: Floats, x: Floats) -> Floats:
+    after = np.empty_like(x)
+    for pair in _pairs(x):
+        after[:, pair] = _stepped(chain, right[:, pair], x[:, pair])
+    return after - x
+
+
+def _stepped(chain: Chain, right: Floats, x: Floats) -> Floats:
+    out = np.empty(x.shape)
+    chain.step(np.ascontiguousarray(right), np.ascontiguousarray(x), out)
+    return out
+
+
+def _pairs(x: Floats) -> list[slice]:
+    return [slice(k, min(k + 2, x.shape[1])) for k in range(0, x.shape[1], 2)]
+
+
+def _iterate(chain: Chain, right: Floats, targets: Floats, order: float, start: Floats | None) -> Floats:
+    """Fixed-point sweeps where these are quick, else Krylov's method; the caller judges the solution."""
+    if start is None:
+        # For a transpose, of the right mass: what is left then decays as fast as the chain mixes.
+        start = right / (1 - chain.gamma) if order == 1 else np.zeros_like(right)
+    start = np.where(targets > 0, start, 0.0)
+    solution, done = _sweep_all(chain, right, targets, order, start, PATIENCE)
+    for k in np.flatnonzero(~done):
+        solution[:, k], _ = _krylov(
+            chain, right[:, k].copy(), solution[:, k].copy(), float(targets[k]), order
+        )
     return solution
 
 
-def _krylov(
-    system: Any, rhs: Floats, target: float, order: float, preconditioner: Any
-) -> tuple[Floats, bool]:
-    """Restarted BiCGSTAB on the true residual, fixed-point steps in between; (solution, converged)."""
-    x = rhs.copy()
+def _sweep_all(
+    chain: Chain, right: Floats, targets: Floats, order: float, start: Floats, patience: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    solution, done = np.empty_like(right), np.zeros(right.shape[1], dtype=bool)
+    for pair in _pairs(right):
+        solution[:, pair], done[pair] = _sweep(
+            chain, np.ascontiguousarray(right[:, pair]), targets[pair], order, start[:, pair].copy(), patience
+        )
+    return solution, done
+
+
+def _sweep(
+    chain: Chain, right: Floats, targets: Floats, order: float, x: Floats, patience: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Fixed-point sweeps for one or two columns; which of them have reached their targets.
+
+    With order inf a constant is added at the end, gamma/(1-gamma) times the middle of the last change: what is
+    left is its spread, which decays as fast as the chain mixes (MacQueen, J. Math. Anal. Appl. 14, 1966).
+    """
+    gamma, out = chain.gamma, np.empty_like(x)
+    goal = 0.5 * targets / gamma  # half for the rounding of the last steps
+    before = np.full(len(targets), np.inf)
+    count, most = 0, 100 + int(50 / (1 - gamma))
+    while True:
+        low, high, size = chain.step(right, x, out).T
+        x, out = out, x
+        count += 1
+        left = size if order == 1 else 0.5 * (high - low)
+        done = left <= goal
+        if not done.all() and count % LOOK == 0:
+            with np.errstate(all="ignore"):
+                rate = np.log(left / before) / LOOK
+                needed = np.where(done, 0.0, np.log(goal / left) / np.where(rate < 0, rate, -1e-300))
+            if not (needed <= patience).all() and np.isfinite(before).all():
+                break
+            before = left
+        if done.all() or count == most:
+            break
+    if order != 1:
+        x += gamma / (1 - gamma) * 0.5 * (low + high)
+    return x, done
+
+
+def _krylov(chain: Chain, right: Floats, x: Floats, target: float, order: float) -> tuple[Floats, bool]:
+    """Restarted BiCGSTAB on the true residual, preconditioned by a Gauss-Seidel sweep each way; one column."""
+    zeros, between = np.zeros_like(right), np.empty_like(right)
+
+    def system(value: Floats) -> Floats:
+        out = np.empty((len(value), 1))
+        chain.step(zeros[:, None], value[:, None], out)
+        return value - out[:, 0]
+
+    def sweeps(residual: Floats) -> Floats:
+        out = np.empty_like(residual)
+        chain.relax(residual, zeros, between, False)
+        chain.relax(residual, between, out, True)
+        return out
+
     stalled = 0
     for _ in range(KRYLOV_RESTARTS):
-        for _ in range(SWEEPS):  # contractions: they never harm, and spoil any unlucky symmetry of the start
-            x += rhs - system @ x
-        residual = rhs - system @ x
+        x = x + sweeps(right - system(x))  # a contraction: it spoils any unlucky symmetry of the start
+        residual = right - system(x)
         size = np.linalg.norm(residual, order)
         if size <= target:
             return x, True
         with np.errstate(all="ignore"):  # it may break down or diverge; then its step is not taken
-            trial = x + _bicgstab(system, residual, target / 2, order, preconditioner)
-            shrunk = np.linalg.norm(rhs - system @ trial, order) <= size / 2
+            trial = x + _bicgstab(system, residual, target / 2, order, sweeps)
+            shrunk = np.linalg.norm(right - system(trial), order) <= size / 2
         if shrunk:
             x = trial
         else:
@@ -161,7 +233,7 @@ def _krylov(
     return x, False
 
 
-def _bicgstab(system: Any, rhs: Floats, target: float, order: float, preconditioner: Any) -> Floats:
+def _bicgstab(system: Operator, rhs: Floats, target: float, order: float, preconditioner: Operator) -> Floats:
     """A few steps of van der Vorst's method (SIAM J. Sci. Stat. Comput. 13, 1992) from zero.
 
     Not SciPy's: that one's breakdown test is absolute, and its inner products are sums by BLAS threads, whose
@@ -174,14 +246,14 @@ def _bicgstab(system: Any, rhs: Floats, target: float, order: float, preconditio
         rho, last = _dot(shadow, residual), rho
         direction = residual + (rho / last) * (alpha / omega) * (direction - omega * image)
         step = preconditioner(direction)
-        image = system @ step
+        image = system(step)
         alpha = rho / _dot(shadow, image)
         half = residual - alpha * image
         x += alpha * step
         if np.linalg.norm(half, order) <= target:
             break
         step = preconditioner(half)
-        turned = system @ step
+        turned = system(step)
         omega = _dot(turned, half) / _dot(turned, turned)
         x += omega * step
         residual = half - omega * turned

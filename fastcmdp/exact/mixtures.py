@@ -17,15 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # its parts load at their first use
+from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
-from fastcmdp.exact.control import best_response, one_hot
-from fastcmdp.exact.evaluation import occupancy, performances
-from fastcmdp.exact.linear import EPS, Floats, Integers
+from fastcmdp.exact.control import Control, Response, best_response, one_hot
+from fastcmdp.exact.evaluation import expected, occupancies, performances
+from fastcmdp.exact.linear import EPS, Floats
 
 LP_ENTRIES = 4_000  # branches per constraint up to which the full LP is quicker than the decomposition
 MOST_POLICIES = 2_000  # in a decomposition
+KEPT = 6  # policies whose state values are kept
+NARROW = 1e-7  # width of a bracket of multipliers that is narrow
 FEASIBLE = 1e-9  # a constraint missed by less, on the scale of (1-gamma) J, counts as met
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
 
@@ -55,6 +58,7 @@ class Candidate(NamedTuple):
     name: str  # of the method
     nu: Floats  # occupancy of choices, or the shares of a mixture
     weights: Floats  # of the signals in its Lagrangian
+    bound: float | None = None  # of that Lagrangian over all policies, if known
 
 
 class Answer(NamedTuple):
@@ -71,23 +75,47 @@ class Pool:
 
     def __init__(self, cmdp: CMDP) -> None:
         self.cmdp = cmdp
-        self.choices: list[Integers] = []
+        self.control = Control(cmdp)
+        self.weights: list[Floats] = []  # that each is a best response to
+        self.choices: list[NDArray[np.int32]] = []
         self.values: list[Floats] = []
+        self.bounds: list[float] = []  # no policy attains more under those weights
+        self._state_values: dict[int, Floats] = {}  # of the last few, where the next responses begin
 
-    def respond(self, weights: Floats) -> float:
-        """Add a best policy for the weighted sum of the signals; return what it attains."""
-        response = best_response(self.cmdp, self.cmdp.signals @ weights)
-        self.choices.append(response.choices)
-        self.values.append(performances(self.cmdp, self.policy(-1)[None], "auto")[0])
-        return response.attained
+    def respond(self, weights: Floats) -> Response:
+        """Add a best policy for the weighted sum of the signals.
+
+        Values of a policy for each signal, weighed anew, are those of the next response but for terms of second
+        order in the change of the weights: it begins with the policy whose weights are nearest.
+        """
+        share = weights / np.abs(weights).sum()
+        near = min(
+            self._state_values, key=lambda k: float(np.abs(self.weights[k] - share).sum()), default=None
+        )
+        start = None if near is None else self._state_values[near]
+        response = self.control.respond(self.cmdp.signals, weights, start)
+        k = len(self.values)
+        self.weights.append(share)
+        self.choices.append(response.choices.astype(np.int32))
+        self.values.append(expected(self.cmdp, response.values))
+        self.bounds.append(response.bound)
+        self._state_values[k] = response.values
+        if len(self._state_values) > KEPT:
+            del self._state_values[min(self._state_values)]
+        return response
 
     def policy(self, k: int) -> Floats:
         """Action probabilities of policy k."""
         return one_hot(self.cmdp, self.choices[k])
 
-    def occupancy(self, k: int) -> Floats:
-        """Occupancy of policy k."""
-        return occupancy(self.cmdp, self.policy(k))
+    def mixed(self, shares: Floats) -> Floats:
+        """Occupancy of choices of a mixture."""
+        nu: Floats = np.zeros(self.cmdp.n_choices)
+        for k in np.flatnonzero(shares > 0).tolist():
+            states = occupancies(self.cmdp, self.policy(k)[None], "auto")[0]
+            nu[self.choices[k]] += shares[k] * states
+        nu /= nu.sum()
+        return nu
 
 
 def common_slack(cmdp: CMDP, pool: Pool, rates: Floats, method: str) -> Answer:
@@ -108,10 +136,11 @@ def candidates(cmdp: CMDP, pool: Pool, method: str, aim: Aim, notes: list[str]) 
 def first_checked(cmdp: CMDP, proposed: Iterator[Candidate], aim: Aim, notes: list[str]) -> Answer:
     """The first candidate whose policy delivers what it promised and whose multipliers prove it optimal."""
     unit = 1 - cmdp.gamma
-    for name, nu, weights in proposed:
+    for name, nu, weights, known in proposed:
         policy = policy_of(cmdp, nu)
         raw = performances(cmdp, policy[None], "auto")[0]
-        gap = max(0.0, best_response(cmdp, cmdp.signals @ weights).attained - aim.attained(raw))
+        bound = best_response(cmdp, cmdp.signals @ weights).bound if known is None else known
+        gap = max(0.0, bound - aim.attained(raw))
         off = np.abs(unit * raw - nu @ cmdp.signals).max()
         short = unit * aim.missed(raw)
         if off > TRUST:
@@ -150,28 +179,104 @@ def _occupancy_lp(cmdp: CMDP, aim: Aim, notes: list[str]) -> Iterator[Candidate]
     )
     flow = owner - cmdp.gamma * cmdp.transition_matrix().T
     inflow = (1 - cmdp.gamma) * cmdp.start
-    for name, x, weights in _programme(cmdp.signals, flow, inflow, aim, notes):
+    for name, x, weights, _ in _programme(cmdp.signals, flow, inflow, aim, notes):
         nu = np.maximum(x, 0.0)
         yield Candidate(f"HiGHS ({name})", nu / nu.sum(), weights)
 
 
 def _decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterator[Candidate]:
     """The same programme over mixtures of deterministic policies, which are added as they are needed."""
+    line = _line_of(cmdp, pool, aim)
+    if line is not None:
+        yield Candidate("line search", *_search(cmdp, pool, line))
+        return
     for _ in range(MOST_POLICIES):
         columns = (1 - cmdp.gamma) * np.array(pool.values)
         one = scipy.sparse.csr_array(np.ones((1, len(columns))))
         solution = next(_programme(columns, one, np.ones(1), aim, notes), None)
         if solution is None:
             return
-        _, mix, weights = solution
-        pool.respond(weights)
+        _, mix, weights, _ = solution
+        response = pool.respond(weights)
         improvement = (1 - cmdp.gamma) * pool.values[-1] @ weights - (columns @ weights).max()
         if improvement <= 1e-12 * weights.sum():
-            parts = [share * pool.occupancy(k) for k, share in enumerate(mix) if share > 0]
-            nu = np.sum(parts, axis=0)
-            yield Candidate("decomposition", nu / nu.sum(), weights)
+            yield Candidate("decomposition", pool.mixed(np.append(mix, 0.0)), weights, response.bound)
             return
     notes.append(f"decomposition: not finished after {MOST_POLICIES} policies")
+
+
+class Line(NamedTuple):
+    """Weights base + x direction, x in [0, top], among which the multipliers are."""
+
+    base: Floats
+    direction: Floats
+    top: float
+    floor: float  # of what the mixture gets of the direction's signal
+    left: int  # a policy of the pool, a best response to x = 0, below the floor
+    right: int  # one above it, a best response to x = top
+
+
+def _line_of(cmdp: CMDP, pool: Pool, aim: Aim) -> Line | None:
+    """The line of one multiplier, or of two that share a common slack; both ends in the pool; else None.
+
+    The pool begins with a best response to each signal in turn.
+    """
+    unit = np.eye(1 + cmdp.n_constraints)
+    if aim.rates is None and len(unit) == 2:
+        return Line(unit[0], unit[1], np.inf, aim.floor / (1 - cmdp.gamma), 0, 1)
+    if aim.rates is None or len(unit) != 3 or aim.rates.min() <= 0:
+        return None
+    first, second = unit[1] / aim.rates[0], unit[2] / aim.rates[1]
+    return Line(second, first - second, 1.0, 0.0, 2, 1)
+
+
+def _search(cmdp: CMDP, pool: Pool, line: Line) -> tuple[Floats, Floats, float]:
+    """Minimise the dual function on a line: occupancy, weights and the bound.
+
+    The slope of the dual function at x is what a best response at x gets of the direction's signal. Two policies
+    with slopes on either side of the floor bracket the minimum. Their two planes meet at the chord; if no policy
+    is above them there, that is the minimum. Between chords, the root of the slope is sought by a secant step and a
+    secant step of double length, which makes the bracket small from both sides (Alefeld, Potra and Shi, ACM Trans.
+    Math. Software 21, 1995): for large models the dual function is all but smooth.
+    """
+    unit = 1 - cmdp.gamma
+    ends = [line.left, line.right]
+    at = [0.0, line.top]
+    shares = np.zeros(2)
+    for count in range(MOST_POLICIES):
+        value = np.array([pool.values[k] @ line.base for k in ends])
+        slope = np.array([pool.values[k] @ line.direction - line.floor for k in ends])
+        if slope[0] >= 0 or slope[1] <= 0:  # one end alone attains the minimum
+            shares[:] = (1, 0) if slope[0] >= 0 else (0, 1)
+            x = 0.0 if slope[0] >= 0 else at[1]
+            if np.isfinite(x):
+                break
+        chord = min(max((value[0] - value[1]) / (slope[1] - slope[0]), at[0]), at[1])
+        x = _next(count, chord, at, slope)
+        weights = line.base + x * line.direction
+        response = pool.respond(weights)
+        gain = unit * (response.attained - (value + x * (slope + line.floor)).max())
+        narrow = at[1] - at[0] <= NARROW * (1 + x)
+        if x == chord and gain <= (TRUST / 100 if narrow else 1e-12) * np.abs(weights).sum():
+            shares[:] = slope[1] / (slope[1] - slope[0]), -slope[0] / (slope[1] - slope[0])
+            break
+        side = int(pool.values[-1] @ line.direction >= line.floor)
+        ends[side], at[side] = len(pool.values) - 1, x
+    weights = line.base + x * line.direction
+    response = pool.respond(weights)
+    mix = np.zeros(len(pool.values))
+    np.add.at(mix, ends, shares)
+    return pool.mixed(mix), weights, response.bound
+
+
+def _next(count: int, chord: float, at: list[float], slope: Floats) -> float:
+    """The next point: chord, secant step, secant step of double length, in turn."""
+    if count % 3 == 0 or not np.isfinite(at[1]) or at[1] - at[0] <= NARROW * (1 + chord):
+        return chord
+    rate = (slope[1] - slope[0]) / (at[1] - at[0])
+    nearer = int(abs(slope[1]) < abs(slope[0]))
+    x = at[nearer] - (count % 3) * slope[nearer] / rate
+    return float(x) if at[0] < x < at[1] else chord
 
 
 def _programme(
