@@ -179,6 +179,18 @@ def fill_chain(
 
 
 @kernel
+def fill_chosen(choice_to_branch, target, prob, choice, offset, to, weight, block, first, last):
+    """The chain of a policy that takes one choice in each state: the rows of these choices."""
+    n_states = choice.shape[0]
+    for s in range(first * block, min(last * block, n_states)):
+        b = choice_to_branch[choice[s]]
+        for e in range(offset[s], offset[s + 1]):
+            to[e] = target[b]
+            weight[e] = prob[b]
+            b += 1
+
+
+@kernel
 def transpose(offset, target, prob, back, source, weight):
     """The rows of P^T from those of P, by counting: entries of a row in the order of the states they come from."""
     n_states = offset.shape[0] - 1

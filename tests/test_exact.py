@@ -758,4 +758,10 @@ def test_an_entry_that_drowns_its_limit_is_named() -> None:
     cost = reward + 0.1 * rng.random((5, 3))
     cost[4, 2] = 1e12
     with pytest.raises(ModelError, match="cost reaches 1e\\+12 in one choice"):
-        optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+        optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=4.0))
+    # Where the answer survives the rounding, it is given: the one for an entry that is merely prohibitive.
+    drowned = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+    cost[4, 2] = 1e3
+    plain = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+    assert drowned.reward == pytest.approx(plain.reward, abs=1e-8)
+    assert drowned.duals == pytest.approx(plain.duals, abs=1e-6)

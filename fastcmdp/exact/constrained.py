@@ -155,7 +155,7 @@ def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
     """
     one = np.ones(1)
     least = [-pool.control.respond(-signal[:, None], one).attained for signal in cmdp.signals.T]
-    greatest = [pool.respond(weights).attained for weights in np.eye(1 + cmdp.n_constraints)]
+    greatest = [pool.values[pool.respond(weights)] @ weights for weights in np.eye(1 + cmdp.n_constraints)]
     return np.column_stack((least, greatest))
 
 

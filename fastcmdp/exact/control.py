@@ -25,7 +25,7 @@ SWEEPS = 10  # of value iteration before the first evaluation
 SLOW = (
     0.9  # where the spread of T u - u falls less than by this in a sweep, Gauss-Seidel sweeps spread values
 )
-LOOSE = 1e-3  # a policy is evaluated to this part of what the last sweep may still gain
+LOOSE = 0.1  # a policy is evaluated to this part of what the last sweep may still gain
 
 
 class Response(NamedTuple):
@@ -50,35 +50,39 @@ class Control:
         signals: Floats,
         weights: Floats,
         start: Floats | None = None,
+        *,
+        near: bool = False,
         allowed: NDArray[np.bool_] | None = None,
+        relative: float = 0.0,
     ) -> Response:
         """Maximise J of signals (C, k) @ weights (k,) over policies that take ``allowed`` choices.
 
-        ``start`` is a guess of the values (S, k) of each signal. The policy is evaluated for all signals at once,
-        as exactly as the last sweep makes worth while.
+        ``start`` is a guess of the values (S, k) of each signal, with ``near`` of those of this very response.
+        The policy is evaluated for all signals at once, each time as exactly as the last sweep makes worth while,
+        at last to ``relative`` or, where that is less, to `accuracy`.
         """
         cmdp, rows = self.cmdp, self.rows
         signal = signals @ weights
         open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
         # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
         size = max(float(np.abs(signals).max(axis=0) @ np.abs(weights)), 1e-300)
-        finest = accuracy(cmdp.gamma)
+        finest = max(accuracy(cmdp.gamma), relative)
         settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
         values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
         choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
-        low, high = self._look(open_to, values @ weights, choices, cold=start is None)
-        relative = max(finest, LOOSE * (high - low) / size)
+        low, high = self._look(open_to, values @ weights, choices, cold=not near)
+        allowance = max(finest, LOOSE * (high - low) / size)
         for _ in range(MOST_ROUNDS):
             taken = choices.copy()
-            chain, right = rows.chain(one_hot(cmdp, taken), signals)
-            values = solve(chain, right, np.inf, start=values, relative=relative)
+            chain, right = rows.chosen(taken, signals)
+            values = solve(chain, right, np.inf, start=values, relative=allowance)
             value = values @ weights
             low, high = rows.improve(open_to, value, after, choices)
             same = high <= settled or np.array_equal(taken, choices)
-            if same and relative <= finest:
+            if same and allowance <= finest:
                 attained = float(expected(cmdp, value[:, None])[0])
                 return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
-            relative = finest if same else max(finest, LOOSE * (high - low) / size)
+            allowance = finest if same else max(finest, LOOSE * (high - low) / size)
             if same:
                 choices[:] = taken
             elif self._slow:

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
-from fastcmdp.exact.control import Control, Response, best_response, one_hot
+from fastcmdp.exact.control import LOOSE, Control, best_response, one_hot
 from fastcmdp.exact.evaluation import expected, occupancies, performances
-from fastcmdp.exact.linear import EPS, Floats
+from fastcmdp.exact.linear import EPS, Floats, accuracy
 
 LP_ENTRIES = 4_000  # branches per constraint up to which the full LP is quicker than the decomposition
 MOST_POLICIES = 2_000  # in a decomposition
+FAR = 0.5  # between weights that sum to 1: their policies have little in common
 KEPT = 6  # policies whose state values are kept
 NARROW = 1e-7  # width of a bracket of multipliers that is narrow
 FEASIBLE = 1e-9  # a constraint missed by less, on the scale of (1-gamma) J, counts as met
@@ -79,30 +80,39 @@ class Pool:
         self.weights: list[Floats] = []  # that each is a best response to
         self.choices: list[NDArray[np.int32]] = []
         self.values: list[Floats] = []
+        self.relative: list[float] = []  # how exact each is
         self.bounds: list[float] = []  # no policy attains more under those weights
         self._state_values: dict[int, Floats] = {}  # of the last few, where the next responses begin
 
-    def respond(self, weights: Floats) -> Response:
-        """Add a best policy for the weighted sum of the signals.
-
-        Values of a policy for each signal, weighed anew, are those of the next response but for terms of second
-        order in the change of the weights: it begins with the policy whose weights are nearest.
-        """
+    def respond(self, weights: Floats, relative: float = 0.0) -> int:
+        """Add a best policy for the weighted sum of the signals, as exact as ``relative`` says; its number."""
+        relative = relative if relative > accuracy(self.cmdp.gamma) else 0.0
         share = weights / np.abs(weights).sum()
-        near = min(
-            self._state_values, key=lambda k: float(np.abs(self.weights[k] - share).sum()), default=None
-        )
-        start = None if near is None else self._state_values[near]
-        response = self.control.respond(self.cmdp.signals, weights, start)
+        start, near = self._guess(share)
+        response = self.control.respond(self.cmdp.signals, weights, start, near=near, relative=relative)
         k = len(self.values)
         self.weights.append(share)
         self.choices.append(response.choices.astype(np.int32))
         self.values.append(expected(self.cmdp, response.values))
+        self.relative.append(relative)
         self.bounds.append(response.bound)
         self._state_values[k] = response.values
         if len(self._state_values) > KEPT:
             del self._state_values[min(self._state_values)]
-        return response
+        return k
+
+    def _guess(self, share: Floats) -> tuple[Floats | None, bool]:
+        """State values of each signal, on the line through those of the two policies with the nearest weights; and
+        whether these are near."""
+        kept = self._state_values
+        apart = {k: float(np.abs(self.weights[k] - share).sum()) for k in kept}
+        near = sorted(kept, key=lambda k: apart[k])[:2]
+        if len(near) < 2 or apart[near[0]] > FAR:
+            return (kept[near[0]] if near else None), False
+        here, other = (self.weights[k] for k in near)
+        length = float(((other - here) ** 2).sum())
+        part = float((share - here) @ (other - here)) / length if length else 0.0
+        return (1 - part) * kept[near[0]] + part * kept[near[1]], True
 
     def policy(self, k: int) -> Floats:
         """Action probabilities of policy k."""
@@ -188,19 +198,22 @@ def _decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterat
     """The same programme over mixtures of deterministic policies, which are added as they are needed."""
     line = _line_of(cmdp, pool, aim)
     if line is not None:
-        yield Candidate("line search", *_search(cmdp, pool, line))
+        yield _search(cmdp, pool, line)
         return
     for _ in range(MOST_POLICIES):
-        columns = (1 - cmdp.gamma) * np.array(pool.values)
+        known = [k for k, relative in enumerate(pool.relative) if relative == 0.0]
+        columns = (1 - cmdp.gamma) * np.array(pool.values)[known]
         one = scipy.sparse.csr_array(np.ones((1, len(columns))))
         solution = next(_programme(columns, one, np.ones(1), aim, notes), None)
         if solution is None:
             return
         _, mix, weights, _ = solution
-        response = pool.respond(weights)
+        k = pool.respond(weights)
         improvement = (1 - cmdp.gamma) * pool.values[-1] @ weights - (columns @ weights).max()
         if improvement <= 1e-12 * weights.sum():
-            yield Candidate("decomposition", pool.mixed(np.append(mix, 0.0)), weights, response.bound)
+            shares = np.zeros(len(pool.values))
+            shares[known] = mix
+            yield Candidate("decomposition", pool.mixed(shares), weights, pool.bounds[k])
             return
     notes.append(f"decomposition: not finished after {MOST_POLICIES} policies")
 
@@ -230,43 +243,60 @@ def _line_of(cmdp: CMDP, pool: Pool, aim: Aim) -> Line | None:
     return Line(second, first - second, 1.0, 0.0, 2, 1)
 
 
-def _search(cmdp: CMDP, pool: Pool, line: Line) -> tuple[Floats, Floats, float]:
-    """Minimise the dual function on a line: occupancy, weights and the bound.
+def _search(cmdp: CMDP, pool: Pool, line: Line) -> Candidate:
+    """Minimise the dual function on a line.
 
     The slope of the dual function at x is what a best response at x gets of the direction's signal. Two policies
     with slopes on either side of the floor bracket the minimum. Their two planes meet at the chord; if no policy
     is above them there, that is the minimum. Between chords, the root of the slope is sought by a secant step and a
     secant step of double length, which makes the bracket small from both sides (Alefeld, Potra and Shi, ACM Trans.
-    Math. Software 21, 1995): for large models the dual function is all but smooth.
+    Math. Software 21, 1995): for large models the dual function is all but smooth. Far from the minimum responses
+    need only be as exact as tells their side; the last two and the chord between them are exact.
     """
     unit = 1 - cmdp.gamma
-    ends = [line.left, line.right]
-    at = [0.0, line.top]
-    shares = np.zeros(2)
+    ends, at, exact = [line.left, line.right], [0.0, line.top], False
     for count in range(MOST_POLICIES):
         value = np.array([pool.values[k] @ line.base for k in ends])
         slope = np.array([pool.values[k] @ line.direction - line.floor for k in ends])
-        if slope[0] >= 0 or slope[1] <= 0:  # one end alone attains the minimum
-            shares[:] = (1, 0) if slope[0] >= 0 else (0, 1)
-            x = 0.0 if slope[0] >= 0 else at[1]
-            if np.isfinite(x):
-                break
+        if slope[0] >= 0 or (slope[1] <= 0 and np.isfinite(at[1])):  # one end alone attains the minimum
+            side = int(slope[0] < 0)
+            return _mixed(pool, line, {ends[side]: 1.0}, at[side])
         chord = min(max((value[0] - value[1]) / (slope[1] - slope[0]), at[0]), at[1])
         x = _next(count, chord, at, slope)
         weights = line.base + x * line.direction
-        response = pool.respond(weights)
-        gain = unit * (response.attained - (value + x * (slope + line.floor)).max())
+        least = unit * float(np.abs(slope).min())
+        k = pool.respond(weights, 0.0 if exact else LOOSE * least)
+        while 0.0 < unit * abs(pool.values[k] @ line.direction - line.floor) <= 4 * pool.relative[k]:
+            k = pool.respond(weights, pool.relative[k] / 16)  # on which side is it?
+        gain = unit * float(pool.values[k] @ weights - (value + x * (slope + line.floor)).max())
         narrow = at[1] - at[0] <= NARROW * (1 + x)
-        if x == chord and gain <= (TRUST / 100 if narrow else 1e-12) * np.abs(weights).sum():
-            shares[:] = slope[1] / (slope[1] - slope[0]), -slope[0] / (slope[1] - slope[0])
-            break
-        side = int(pool.values[-1] @ line.direction >= line.floor)
-        ends[side], at[side] = len(pool.values) - 1, x
+        if x == chord and gain <= min(TRUST / 100, np.inf if narrow else NARROW * (1 + x) * least):
+            if exact:
+                shares = (slope[::-1] * (1, -1) / (slope[1] - slope[0])).tolist()
+                return _mixed(pool, line, dict(zip(ends, shares, strict=True)), x)
+            points, ends, at = at, [line.left, line.right], [0.0, line.top]
+            for point in points:  # once more, exactly: it may turn out to be on the other side
+                if 0.0 < point < line.top:
+                    k = pool.respond(line.base + point * line.direction)
+                    side = int(pool.values[k] @ line.direction >= line.floor)
+                    if side == 0 or point < at[1]:
+                        ends[side], at[side] = k, point
+            exact = True
+        else:
+            side = int(pool.values[k] @ line.direction >= line.floor)
+            ends[side], at[side] = k, x
+    raise ModelError(f"the search for a multiplier has not ended after {MOST_POLICIES} policies")
+
+
+def _mixed(pool: Pool, line: Line, shares: dict[int, float], x: float) -> Candidate:
+    """The mixture, with weights at x; the last response bounds what they allow."""
     weights = line.base + x * line.direction
-    response = pool.respond(weights)
+    k = len(pool.values) - 1
+    if not np.array_equal(pool.weights[k], weights / np.abs(weights).sum()) or pool.relative[k] > 0.0:
+        k = pool.respond(weights)
     mix = np.zeros(len(pool.values))
-    np.add.at(mix, ends, shares)
-    return pool.mixed(mix), weights, response.bound
+    mix[list(shares)] = list(shares.values())
+    return Candidate("line search", pool.mixed(mix), weights, pool.bounds[k])
 
 
 def _next(count: int, chord: float, at: list[float], slope: Floats) -> float:
