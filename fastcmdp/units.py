@@ -125,6 +125,17 @@ def constraint_units(peaks: FloatArray) -> FloatArray:
     return np.where((peaks > 1.0) | ((peaks < TINY) & (peaks > 0.0)), peaks, 1.0)
 
 
+def room_below(limits: FloatArray, gamma: float, costs: FloatArray) -> FloatArray:
+    """(1-γ) d_i - g_i of equation (5), (..., m), with 0 for what is only the rounding of that difference.
+
+    A cost that just spends its limit leaves room of a few eps, of either sign. Scaled to size 1, as the tiny
+    values of `constraint_units` are, that would become a constraint which no policy meets.
+    """
+    even = (1.0 - gamma) * limits
+    room = even - costs
+    return np.where(np.abs(room) <= 4 * EPS * np.maximum(np.abs(even), np.abs(costs)), 0.0, room)
+
+
 def limits_of(limits: npt.ArrayLike | None, m: int) -> FloatArray:
     """Check limits, one for each of m costs."""
     bounds = np.atleast_1d(numbers_in([] if limits is None else limits, "limits")).astype(np.float64)

@@ -1184,3 +1184,65 @@ def pd_nac(model: Model, steps: Any, state: ActorCritic, n_steps: int) -> None:
         for k in range(1 + m):
             state.critic[here][k] += steps.beta * error[k]
         state.pair = following
+
+
+# Exact control: sweeps, each state after the other.
+
+
+def improve(model: Model, signal: list[float], value: list[float]) -> tuple[list[float], list[int]]:
+    """The Bellman operator, and the first best choice of each state."""
+    out, best_choices = [], []
+    for s in range(n_states(model)):
+        q_values = []
+        for q in choices(model, s):
+            ahead = 0.0
+            for b in branches(model, q):
+                ahead += model.branch_prob[b] * value[model.branch_target[b]]
+            q_values.append(signal[q] + model.gamma * ahead)
+        out.append(max(q_values))
+        best_choices.append(choices(model, s)[q_values.index(max(q_values))])
+    return out, best_choices
+
+
+def improve_in_place(
+    model: Model, signal: list[float], value: list[float], backward: bool, block: int
+) -> list[float]:
+    """The same, new values used at once by states of the same block; a choice is repeated until it leaves."""
+    out = list(value)
+    states = list(range(n_states(model)))
+    for s in reversed(states) if backward else states:
+        q_values = []
+        for q in choices(model, s):
+            stay = sum(model.branch_prob[b] for b in branches(model, q) if model.branch_target[b] == s)
+            ahead = 0.0
+            for b in branches(model, q):
+                t = model.branch_target[b]
+                if t != s:
+                    ahead += model.branch_prob[b] * (out[t] if t // block == s // block else value[t])
+            q_values.append((signal[q] + model.gamma * ahead) / (1 - model.gamma * stay))
+        out[s] = max(q_values)
+    return out
+
+
+def chain_of(model: Model, prob: list[float]) -> list[list[float]]:
+    """P_pi as a table."""
+    table = [[0.0] * n_states(model) for _ in range(n_states(model))]
+    for s in range(n_states(model)):
+        for q in choices(model, s):
+            for b in branches(model, q):
+                table[s][model.branch_target[b]] += prob[q] * model.branch_prob[b]
+    return table
+
+
+def relax(
+    table: list[list[float]], right: list[float], gamma: float, value: list[float], backward: bool, block: int
+) -> list[float]:
+    """Gauss-Seidel for x = right + gamma table x."""
+    out = list(value)
+    states = list(range(len(table)))
+    for s in reversed(states) if backward else states:
+        others = sum(
+            table[s][t] * (out[t] if t // block == s // block else value[t]) for t in states if t != s
+        )
+        out[s] = (right[s] + gamma * others) / (1 - gamma * table[s][s])
+    return out

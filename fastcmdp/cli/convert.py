@@ -33,7 +33,7 @@ def convert(
 
     A .npz keeps the problem too: the reward, the constraints and the discount, if they are given here.
     """
-    kind = format_of(out, format)  # type: ignore[arg-type]  # other words are refused there
+    kind = format_of(out, format)
     if not out.absolute().parent.is_dir():
         raise SettingError(f"{out}: there is no folder {out.absolute().parent}")
     description: Description = (

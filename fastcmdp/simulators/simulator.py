@@ -25,7 +25,16 @@ from fastcmdp.simulators.functions import (
 )
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.simulators.trial import Trial, run_trial
-from fastcmdp.units import Units, constraint_units, discount, limits_of, numbers_in, senses, signal_names
+from fastcmdp.units import (
+    Units,
+    constraint_units,
+    discount,
+    limits_of,
+    numbers_in,
+    room_below,
+    senses,
+    signal_names,
+)
 
 Float = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
@@ -425,10 +434,8 @@ class Simulator(Units):
         least, most = float(low[0]), float(high[0])
         self.reward_shift = 0.0 if least <= 0.0 <= most else min(least, most, key=abs)
         self.reward_scale = max(most - self.reward_shift, self.reward_shift - least) or 1.0
-        level = (1.0 - self.gamma) * self.limits
-        self.constraint_scale = constraint_units(
-            np.maximum(np.abs(level - low[1:]), np.abs(level - high[1:]))
-        )
+        room = [room_below(self.limits, self.gamma, end) for end in (low[1:], high[1:])]
+        self.constraint_scale = constraint_units(np.abs(room).max(axis=0))
 
 
 def _made_again(kind: type[Simulator], arguments: dict[str, Any], fingerprint: str) -> Simulator:
