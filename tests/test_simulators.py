@@ -217,7 +217,7 @@ def test_what_a_run_estimates_is_free_of_the_noise_of_a_limit_out_of_reach() -> 
 def test_estimates_of_a_run_are_unbiased_and_no_noisier(inner: int) -> None:
     """On a table, where J is known; p > 5e-5, and the control, another gamma, must fail."""
     table = walk_table()
-    settings = fc.PDANPG(outer=40, inner=inner, pilot=0, eta=1e-12, zeta=1e-12)
+    settings = fc.PDANPG(outer=400, inner=inner, pilot=0, eta=1e-12, zeta=1e-12)
     result = fc.solve(table, settings, replicates=400, optimum=False)
     found = result.averages(source="estimate")
     estimates = np.column_stack([found.reward, found.constraints])
@@ -225,14 +225,14 @@ def test_estimates_of_a_run_are_unbiased_and_no_noisier(inner: int) -> None:
     expected = np.append(value.reward, value.constraints)
     assert p_value(mean_test(estimates, expected)) > HOLDS
     assert p_value(mean_test(estimates, expected * 0.95)) < FAILS
-    # The variance of plain sums over 40 steps of inner + 1 rollouts, of the signals as they are or shifted.
-    drawn, _ = plain_table_sums(table, 4000)
-    for k, shift in ((0, 0.0), (1, 0.2 * table.limits[0])):
-        best = min(np.var(drawn[:, k]), np.var(drawn[:, k] - shift * drawn[:, 2])) / (40 * (inner + 1))
-        assert np.var(estimates[:, k]) < 1.35 * best
+    # Variances over 400 steps of inner + 1 rollouts: below plain sums, and as low as with the shift that suits best.
+    drawn = plain_table_sums(table, 4000)
+    variance = np.var(estimates, axis=0) * 400 * (inner + 1)
+    assert (variance < 0.75 * np.var(drawn[:, :2], axis=0)).all()
+    assert variance[1] < 1.25 * np.var(drawn[:, 1] - 0.2 * table.limits[0] * drawn[:, 2])
 
 
-def plain_table_sums(table: fc.CMDP, n: int) -> tuple[Any, Any]:
+def plain_table_sums(table: fc.CMDP, n: int) -> Any:
     """Sums of reward and cost, and the number of pairs, of rollouts under the uniform policy, float64[n, 3]."""
     rng = np.random.default_rng(4)
     transition, out = table.transition_matrix(), np.zeros((n, 3))
@@ -242,7 +242,7 @@ def plain_table_sums(table: fc.CMDP, n: int) -> tuple[Any, Any]:
             q = 2 * s + rng.integers(2)
             row += [table.reward[q], table.costs[q, 0], 1.0]
             s = rng.choice(4, p=np.asarray(transition[[q]].todense()).ravel())
-    return out, out.mean(axis=0)
+    return out
 
 
 NOISE = {"n_state": 1, "n_actions": 1, "gamma": 1e-9, "limits": None, "trial": 5}  # every rollout is one pair
@@ -991,12 +991,9 @@ def test_costs_see_the_observation_before_the_step_where_the_next_is_written_in_
     simulator = fc.GymSimulator(
         Drift, cost=lambda o, a, after, i: after[0] - o[0], gamma=0.8, limits=[1.5], trial=30
     )
+    value = simulator.evaluate(fc.LogLinear(), rollouts=50)
+    assert value.constraints[0] > value.reward
     assert 1.0 <= simulator.trial.low[1] < simulator.trial.high[1] <= 2.0
-    run = make_run(simulator, fc.LogLinear(), fc.PDANPG(inner=20, pilot=1))
-    work = run.work()
-    run.advance(0, 1, work)
-    pairs = simulator.evaluate(fc.LogLinear(), rollouts=50)
-    assert pairs.constraints[0] >= 0.99 * pairs.reward
 
 
 def test_a_copy_goes_on_from_its_own_observation() -> None:
@@ -1248,7 +1245,7 @@ def test_results_on_tables_keep_their_bits_when_pickled() -> None:
     assert not cut.finished
     again = pickle.loads(pickle.dumps(cut))
     assert bits(fc.resume(again)) == bits(whole)
-    assert again.reward == pytest.approx(whole.reward)
+    np.testing.assert_array_equal(again.mixture.reward, whole.mixture.reward)
 
 
 # What the documentation and the example say.
