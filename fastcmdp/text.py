@@ -28,7 +28,7 @@ def visible(text: object, keep: str = "") -> str:
 
 
 class VisibleStream:
-    """A stream of text on which all is `visible`, letters too that its encoding does not have.
+    r"""A stream of text on which all is `visible`, letters too that its encoding does not have.
 
     Examples
     --------

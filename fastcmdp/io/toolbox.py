@@ -152,8 +152,6 @@ def arrays_for(description: Description, *, mat: bool) -> dict[str, Any]:
     return arrays | {key: text if mat else np.array(text) for key, text in texts.items()}
 
 
-# Reading.
-
 _Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
 _MEANT = {
     "ast": "P[action, state, next state]",
@@ -411,9 +409,6 @@ def _action_names(arrays: Mapping[str, Any], n_actions: int) -> tuple[str, ...]:
     if len(words) != n_actions:
         raise ModelError(f"'actions' has {len(words)} names; there are {n_actions} actions")
     return tuple(words)
-
-
-# Writing.
 
 
 def _cells(

@@ -396,6 +396,6 @@ def file_digest(path: str) -> str:
 def _files(model: Model) -> list[str]:
     path = Path(model.spec)
     beside = [str(name) for name in model.naming.get("files", ())]
-    if path.suffix == ".tra" and not beside:
+    if path.name.lower().endswith((".tra", ".tra.gz", ".tra.xz")) and not beside:
         beside = [str(name) for name in prism.beside(path)]
     return [str(path), *beside]
