@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fastcmdp import startup  # noqa: F401  # isort: skip  # first, for Ctrl-C during the other imports
 from fastcmdp import envs, simulators
 from fastcmdp.algorithms import (
     ALGORITHMS,

@@ -60,6 +60,7 @@ from fastcmdp.units import (
     numbers_in,
     read_only,
     reward_units,
+    room_below,
     senses,
     signal_names,
 )
@@ -300,6 +301,10 @@ class CMDP(Units):
         """The most choices that a state has."""
         return int(np.diff(self.state_to_choice).max())
 
+    def bind(self, policy: Any) -> Any:
+        """A policy class checked against this model, for runs: ``policy.on_table(self)``."""
+        return policy.on_table(self)
+
     @cached_property
     def choice_state(self) -> Int32Array:
         """The state of each choice, int32 (C,)."""
@@ -419,7 +424,7 @@ class CMDP(Units):
         """Set the limits and, by equations (4) and (5), the signals and their scales."""
         bounds = limits_of(limits, self.n_constraints)
         shift, scale = reward_units(float(self.reward.min()), float(self.reward.max()))
-        constraints = self._sign * ((1.0 - self.gamma) * bounds - self.costs)
+        constraints = self._sign * room_below(bounds, self.gamma, self.costs)
         scales = constraint_units(np.abs(constraints).max(axis=0))
         self._set(
             limits=bounds,

@@ -64,6 +64,33 @@ def number(value: float | None, form: str = ".3g", missing: str = "-") -> str:
     return missing if value is None or not math.isfinite(value) else format(value + 0.0, form)
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit in which it is a small number.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(300), duration(86400), duration(1e9)
+    ('3.2 s', '5.0 min', '24.0 h', '11,574.1 days')
+    """
+    for unit, length in (("s", 1.0), ("min", 60.0), ("h", 3600.0)):
+        if seconds < 90.0 * length if unit != "h" else seconds < 48.0 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 86400.0:,.1f} days"
+
+
+def down(value: float, digits: int = 3) -> str:
+    """A largest value that is accepted, in few digits, and rounded so that it is accepted as it stands.
+
+    Examples
+    --------
+    >>> down(2.0**40), down(0.12345)
+    ('1.09e+12', '0.123')
+    """
+    text = f"{value:.{digits}g}"
+    step = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return text if float(text) <= value else f"{float(text) - step:.{digits}g}"
+
+
 def table(rows: Iterable[Sequence[str]], left: Iterable[int] = (0,), gap: str = "  ") -> str:
     """Rows of cells in columns: those in ``left`` begin at the same place, the others end there.
 

@@ -89,6 +89,24 @@ class Units:
         return self._sign * (self.limits - user[..., 1:])
 
     @property
+    def rollout_length(self) -> float:
+        """Expected transitions of a rollout with a geometric horizon: the reward of its last pair needs none."""
+        return self.gamma / (1.0 - self.gamma)
+
+    @property
+    def signal_factor(self) -> FloatArray:
+        """Signals in kernel units are this times rewards and costs, plus `signal_offset`, (1+m,)."""
+        factor: FloatArray = np.append(1.0, -self._sign) / np.append(self.reward_scale, self.constraint_scale)
+        return factor
+
+    @property
+    def signal_offset(self) -> FloatArray:
+        """What a signal of zero reward or cost is in kernel units, (1+m,)."""
+        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
+        shift /= np.append(self.reward_scale, self.constraint_scale)
+        return shift
+
+    @property
     def _sign(self) -> FloatArray:
         """σ of equation (5), (m,)."""
         return np.array([1.0 if sign == "<=" else -1.0 for sign in self.sense])
@@ -105,6 +123,17 @@ def reward_units(low: float, high: float) -> tuple[float, float]:
 def constraint_units(peaks: FloatArray) -> FloatArray:
     """Scales of constraints of which these are the largest sizes, equation (5)."""
     return np.where((peaks > 1.0) | ((peaks < TINY) & (peaks > 0.0)), peaks, 1.0)
+
+
+def room_below(limits: FloatArray, gamma: float, costs: FloatArray) -> FloatArray:
+    """(1-γ) d_i - g_i of equation (5), (..., m), with 0 for what is only the rounding of that difference.
+
+    A cost that just spends its limit leaves room of a few eps, of either sign. Scaled to size 1, as the tiny
+    values of `constraint_units` are, that would become a constraint which no policy meets.
+    """
+    even = (1.0 - gamma) * limits
+    room = even - costs
+    return np.where(np.abs(room) <= 4 * EPS * np.maximum(np.abs(even), np.abs(costs)), 0.0, room)
 
 
 def limits_of(limits: npt.ArrayLike | None, m: int) -> FloatArray:

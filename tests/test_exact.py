@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -11,8 +12,8 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from scipy.optimize import OptimizeResult, linprog
 
-from fastcmdp import exact
 from fastcmdp.cmdp import CMDP
+from fastcmdp.envs import garnet
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import (
     advantages,
@@ -20,6 +21,7 @@ from fastcmdp.exact import (
     evaluate,
     evaluate_many,
     fisher,
+    linear,
     natural_gradient,
     occupancy,
     optimum,
@@ -440,14 +442,14 @@ def test_many_states_take_little_memory():
 def test_stalled_iteration_is_an_error_and_auto_falls_back(monkeypatch):
     cmdp = CMDP.from_arrays([random_walk(300)], np.linspace(0, 1, 300), gamma=0.9999, start=0)
     direct = evaluate(cmdp, np.ones(300), method="direct").raw
-    monkeypatch.setattr(exact, "KRYLOV_STEPS", 0)
+    monkeypatch.setattr(linear, "KRYLOV_STEPS", 0)
     with pytest.raises(ModelError, match=r"'iterative'\) has not converged: residual .* Try method='direct'"):
         evaluate(cmdp, np.ones(300), method="iterative")
     assert evaluate(cmdp, np.ones(300)).raw == pytest.approx(direct, rel=1e-10)
     monkeypatch.setattr(
         scipy.sparse.linalg, "splu", lambda system: type("Wrong", (), {"solve": staticmethod(np.zeros_like)})
     )
-    monkeypatch.setattr(exact, "LARGEST_DENSE", 0)
+    monkeypatch.setattr(linear, "LARGEST_DENSE", 0)
     with pytest.raises(ModelError, match=r"'direct'\) has not converged"):
         evaluate(cmdp, np.ones(300))
 
@@ -620,6 +622,42 @@ def test_infeasible_says_the_best_attainable(rest_or_work, method):
     assert c.value.best == pytest.approx((6.0, 6.0), abs=1e-12)
 
 
+@pytest.mark.parametrize("sense", ["<=", ">="])
+@pytest.mark.parametrize(("cost", "gamma"), [(1.0, 0.9), (0.1, 0.7), (3.3, 0.99), (1e-7, 0.95)])
+def test_a_limit_that_is_just_spent_is_met(cost, gamma, sense):
+    """(1-gamma) limit - cost is a few eps of either sign: no policy breaks the limit, none has room."""
+    for nudge in (-1, 0, 1):
+        limit = np.nextafter(cost / (1 - gamma), np.inf * nudge) if nudge else cost / (1 - gamma)
+        cmdp = CMDP.from_arrays(np.ones((1, 1, 1)), [[1.0]], [[cost]], gamma=gamma, limits=limit, sense=sense)
+        best = optimum(cmdp)
+        assert best.slater == 0.0
+        assert best.constraints == pytest.approx([limit], rel=1e-14)
+        assert best.duals.tolist() == [0.0]
+
+
+def test_infeasible_names_only_the_limits_that_are_not_met():
+    """Costs of one state: 1 a step for ever, which its limit allows, and 2, which its limit does not."""
+    cmdp = CMDP.from_arrays(
+        np.ones((1, 1, 1)), [[1.0]], [[[1.0]], [[2.0]]], gamma=0.9, limits=[10.0, 19.0], names=["r", "a", "b"]
+    )
+    with pytest.raises(InfeasibleError) as caught:
+        optimum(cmdp)
+    assert "constraints: b <= 19 (best attainable 20). Loosen" in str(caught.value)
+    assert caught.value.best == pytest.approx((10.0, 20.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_range_of_the_reward(method):
+    for seed in range(3):
+        cmdp = random_model(seed, m=2)
+        best = optimum(cmdp, method=method)
+        ends = [
+            evaluate(cmdp, greedy_by_value_iteration(cmdp, sign * np.eye(3)[0])).reward for sign in (-1, 1)
+        ]
+        assert best.reward_range == pytest.approx(ends, abs=1e-10)
+        assert best.reward_range[0] <= best.reward <= best.reward_range[1] + 1e-12
+
+
 def test_numerical_difficulties_are_retried(rest_or_work, monkeypatch):
     tried = []
 
@@ -639,7 +677,9 @@ def test_numerical_difficulties_are_retried(rest_or_work, monkeypatch):
     monkeypatch.setattr(scipy.optimize, "linprog", hopeless)
     for method in METHODS:
         with pytest.raises(ModelError, match=r"highs-ipm.*status 4.*highs-ds.*Try the other method"):
-            optimum(rest_or_work, method=method)
+            optimum(random_model(0, m=2), method=method)
+    # One multiplier is found without a programme.
+    assert optimum(rest_or_work, method="decomposition").reward == pytest.approx(9 / 8, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -720,4 +760,22 @@ def test_an_entry_that_drowns_its_limit_is_named() -> None:
     cost = reward + 0.1 * rng.random((5, 3))
     cost[4, 2] = 1e12
     with pytest.raises(ModelError, match="cost reaches 1e\\+12 in one choice"):
-        optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+        optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=4.0))
+    # Where the answer survives the rounding, it is given: the one for an entry that is merely prohibitive.
+    drowned = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+    cost[4, 2] = 1e3
+    plain = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
+    assert drowned.reward == pytest.approx(plain.reward, abs=1e-8)
+    assert drowned.duals == pytest.approx(plain.duals, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_range_of_the_reward_is_that_of_deterministic_policies(seed):
+    """Some of them is the worst and one the best: all are tried."""
+    cmdp = garnet(n_states=3, n_actions=2, n_branches=2, gamma=0.7, seed=seed)
+    found = []
+    for actions in itertools.product(range(2), repeat=3):
+        pi = np.zeros(6)
+        pi[[2 * s + a for s, a in enumerate(actions)]] = 1.0
+        found.append(evaluate(cmdp, pi).reward)
+    np.testing.assert_allclose(optimum(cmdp).reward_range, [min(found), max(found)], rtol=1e-9)

@@ -15,8 +15,9 @@ from typing import Any, cast
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fastcmdp` with these arguments (default: those of the process) and return its exit code.
 
-    0: done. 2: bad arguments, input or files, or a missing extra, with one line on standard error. 130: stopped
-    by Ctrl-C, with what there is printed.
+    0: done. 1: done, but all replicates failed, the last checkpoint could not be written, or tasks of a sweep failed.
+    2: bad arguments, input or files, or a missing extra, with one line on standard error. 130: stopped by Ctrl-C, with
+    what there is printed. 141: whoever read the output has gone.
 
     Examples
     --------

@@ -1,0 +1,214 @@
+"""The best policy that meets the constraints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.exact.evaluation import Value, occupancy, value_of
+from fastcmdp.exact.linear import Floats, frozen
+from fastcmdp.exact.mixtures import (
+    FEASIBLE,
+    LP_ENTRIES,
+    Aim,
+    Answer,
+    Candidate,
+    Pool,
+    candidates,
+    common_slack,
+    first_checked,
+)
+
+MOST_LP_ENTRIES = 1_000_000  # branches; 83,456 take 16 s, and the time grows faster than they do
+MISSED = 1e-6  # a limit missed by more than this part of 1 + |limit|, in the user's units, is no rounding
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Optimum:
+    """The best policy that meets the constraints, and what surrounds it.
+
+    Attributes
+    ----------
+    reward : float
+        J_r of ``policy`` in the user's units, from its own evaluation.
+    constraints : float64[m]
+        Constraint values of ``policy`` in the user's units.
+    duals : float64[m]
+        Multipliers >= 0: reward gained per unit by which a limit is loosened, both in the user's units. Where
+        several multipliers are optimal, one of them.
+    policy : float64[C]
+        Action probabilities; randomised in general, uniform in states that it never visits.
+    occupancy : float64[C]
+        Its occupancy, which sums to 1.
+    slater : float
+        max over policies of min over i of J_ci, in kernel units: the paper's c_slater. Infinite when m = 0.
+    reward_range : float64[2]
+        Least and greatest reward over all policies, whether they meet the constraints or not, in the user's
+        units.
+    constraint_range : float64[m, 2]
+        Least and greatest value that each constraint can take over all policies, in the user's units.
+    gap : float
+        No policy that meets the constraints has a reward above ``reward + gap`` (user's units): a bound from
+        minimising the dual function that does not rest on the linear programme.
+    raw : float64[1+m]
+        Values of ``policy`` in kernel units.
+    raw_duals : float64[m]
+        Multipliers in kernel units, as algorithms use them.
+    """
+
+    reward: float
+    constraints: Floats
+    duals: Floats
+    policy: Floats
+    occupancy: Floats
+    slater: float
+    reward_range: Floats
+    constraint_range: Floats
+    gap: float
+    raw: Floats
+    raw_duals: Floats
+
+    def __repr__(self) -> str:
+        return (
+            f"Optimum(reward={self.reward:.6g}, constraints={self.constraints}, duals={self.duals}, "
+            f"slater={self.slater:.6g}, policy of {self.policy.size} choices)"
+        )
+
+
+def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "auto") -> Optimum:
+    """Best policy under the constraints, with multipliers, Slater value and attainable ranges.
+
+    Solves max nu . r over occupancies nu >= 0 with sum_{q in s} nu(q) = (1-gamma) start(s) + gamma (P^T
+    nu)(s) and nu . c_i >= 0 (Altman, Constrained Markov Decision Processes, 1999, chapter 3), either as it
+    stands with HiGHS ("lp") or by Dantzig-Wolfe decomposition ("decomposition"): HiGHS mixes deterministic
+    policies, policy iteration finds the next one worth mixing in. That is the dual method: each round maximises
+    the Lagrangian at the multipliers so far. Both give the same answer; the second needs little memory beyond
+    the model and is faster for all but small models. "auto" chooses by size, and takes the second where the
+    first fails its checks.
+
+    The answer is checked twice before it is returned: its policy is evaluated afresh, and its multipliers are
+    put into the dual function, which bounds how much better any other policy could be (``Optimum.gap``).
+
+    Raises
+    ------
+    InfeasibleError
+        When no policy meets the constraints; says the best attainable value of each. A limit missed by less
+        than 1e-9 of the constraint's largest possible value counts as met.
+    ModelError
+        When none of HiGHS's methods gives an answer that passes the checks.
+    SettingError
+        When ``method`` is unknown, or "lp" for more than a million branches: said beforehand, not found out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastcmdp.cmdp import CMDP
+    >>> stay = np.ones((1, 2, 1))
+    >>> cmdp = CMDP.from_arrays(stay, [[0.0, 1.0]], [[0.0, 1.0]], gamma=0.5, limits=[1.5])
+    >>> best = optimum(cmdp)
+    >>> print(best.reward, best.constraints, best.duals, best.policy)
+    1.5 [1.5] [1.] [0.25 0.75]
+    """
+    if method not in ("auto", "lp", "decomposition"):
+        raise SettingError(f"method is {method!r}; 'auto', 'lp' or 'decomposition' is expected")
+    if method == "lp" and cmdp.n_branches > MOST_LP_ENTRIES:
+        raise SettingError(
+            f"the linear programme of {cmdp.n_states} states and {cmdp.n_branches} branches is too large (at most "
+            f"{MOST_LP_ENTRIES} branches): method='decomposition' maximises the Lagrangian by policy iteration "
+            "instead, and gives the same optimum with a proven gap"
+        )
+    if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
+        method = "decomposition"
+    pool = Pool(cmdp)
+    ranges = _attainable(cmdp, pool)
+    slater = _slater(cmdp, pool, ranges, method)
+    _check_feasible(cmdp, slater, ranges)
+    answer = _constrained(cmdp, pool, min(0.0, slater), method)
+    value = value_of(cmdp, answer.raw)
+    _check_limits(cmdp, value)
+    user_ranges = np.sort(cmdp.to_user_values(ranges.T).T, axis=1)
+    return Optimum(
+        reward=value.reward,
+        constraints=value.constraints,
+        duals=frozen(cmdp.to_user_duals(answer.weights[1:])),
+        policy=frozen(answer.policy),
+        occupancy=frozen(occupancy(cmdp, answer.policy)),
+        slater=slater,
+        reward_range=frozen(user_ranges[0]),
+        constraint_range=frozen(user_ranges[1:]),
+        gap=float(cmdp.reward_scale * answer.gap),
+        raw=value.raw,
+        raw_duals=frozen(answer.weights[1:]),
+    )
+
+
+def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
+    """Least and greatest value of each signal, (1+m, 2), kernel units; the greatest's policies join the pool.
+
+    The one with the greatest reward is the pool's first.
+    """
+    one = np.ones(1)
+    least = [-pool.control.respond(-signal[:, None], one).attained for signal in cmdp.signals.T]
+    greatest = [pool.values[pool.respond(weights)] @ weights for weights in np.eye(1 + cmdp.n_constraints)]
+    return np.column_stack((least, greatest))
+
+
+def _slater(cmdp: CMDP, pool: Pool, ranges: Floats, method: str) -> float:
+    """max over policies of min_i J_ci, kernel units."""
+    m = cmdp.n_constraints
+    if m <= 1:
+        return float(ranges[1, 1]) if m else math.inf
+    return float(common_slack(cmdp, pool, np.ones(m), method).raw[1:].min())
+
+
+def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
+    """The optimum. A floor below 0 is below it by rounding: the programme has a solution all the same."""
+    notes: list[str] = []
+    aim = Aim(floor=(1 - cmdp.gamma) * floor)
+    if np.all(pool.values[0][1:] >= 0):  # the unconstrained optimum will do: m = 0, or no limit is active
+        reward_only = np.eye(1 + cmdp.n_constraints)[0]
+        proposed: Iterator[Candidate] = iter(
+            [Candidate("policy iteration", pool.mixed(np.ones(1)), reward_only, pool.bounds[0])]
+        )
+    else:
+        proposed = candidates(cmdp, pool, method, aim, notes)
+    return first_checked(cmdp, proposed, aim, notes)
+
+
+def _check_limits(cmdp: CMDP, value: Value) -> None:
+    """Refuse an optimum that misses a limit in the user's units: an entry so large that it drowns the limit."""
+    missed = -cmdp.slack(np.append(value.reward, value.constraints)) - MISSED * (1 + np.abs(cmdp.limits))
+    if (missed > 0).any():
+        i = int(missed.argmax())
+        largest = np.abs(cmdp.costs[:, i]).max()
+        raise ModelError(
+            f"{cmdp.names[1 + i]} reaches {largest:.6g} in one choice, so that its limit {cmdp.limits[i]:.6g} is lost "
+            "in rounding: replace such an entry by a smaller one that is still prohibitive, or take the action away"
+        )
+
+
+def _check_feasible(cmdp: CMDP, slater: float, ranges: Floats) -> None:
+    """Raise InfeasibleError when no policy meets all constraints.
+
+    It names the limits that no policy meets; where each can be met alone, all of them.
+    """
+    unit = 1 - cmdp.gamma
+    if unit * slater >= -FEASIBLE:
+        return
+    best = cmdp.to_user_values(ranges[:, 1])[1:]
+    unmet = unit * ranges[1:, 1] < -FEASIBLE
+    alone = "" if unmet.any() else " although each can be met alone"
+    terms = [
+        f"{cmdp.names[1 + i]} {cmdp.sense[i]} {cmdp.limits[i]:.9g} (best attainable {best[i]:.9g})"
+        for i in np.flatnonzero(unmet if unmet.any() else ~unmet)
+    ]
+    raise InfeasibleError(
+        f"no policy meets the constraints{alone}: {'; '.join(terms)}. Loosen a limit",
+        best=tuple(best.tolist()),
+    )

@@ -1,0 +1,163 @@
+"""Best responses: policy iteration on the kernels' sweeps, for every question that is one of control.
+
+For a signal f = signals @ weights, T the Bellman operator of f and V the values of a policy, evaluated,
+
+    V <= V* <= V + max(T V - V) / (1-gamma),                                                          (1)
+
+so the sweep that looks for a better policy also bounds what any policy could attain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.exact.evaluation import expected
+from fastcmdp.exact.linear import DENSE_STATES, Floats, Integers, accuracy, solve
+from fastcmdp.exact.sweeps import Rows
+
+MOST_ROUNDS = 1_000  # of policy iteration
+SWEEPS = 10  # of value iteration before the first evaluation
+SLOW = (
+    0.9  # where the spread of T u - u falls less than by this in a sweep, Gauss-Seidel sweeps spread values
+)
+LOOSE = 0.1  # a policy is evaluated to this part of what the last sweep may still gain
+
+
+class Response(NamedTuple):
+    """What a best response attains, and how."""
+
+    attained: float  # J of the policy
+    bound: float  # no policy attains more
+    choices: Integers  # (S,) the choice of each state
+    values: Floats  # (S, k) of each signal
+
+
+class Control:
+    """Best responses in one model."""
+
+    def __init__(self, cmdp: CMDP, threads: int | None = None) -> None:
+        self.cmdp = cmdp
+        self.rows = Rows(cmdp, threads)
+        self._slow: bool | None = None  # not known yet
+
+    def respond(
+        self,
+        signals: Floats,
+        weights: Floats,
+        start: Floats | None = None,
+        *,
+        near: bool = False,
+        allowed: NDArray[np.bool_] | None = None,
+        relative: float = 0.0,
+    ) -> Response:
+        """Maximise J of signals (C, k) @ weights (k,) over policies that take ``allowed`` choices.
+
+        ``start`` is a guess of the values (S, k) of each signal, with ``near`` of those of this very response.
+        The policy is evaluated for all signals at once, each time as exactly as the last sweep makes worth while,
+        at last to ``relative`` or, where that is less, to `accuracy`.
+        """
+        cmdp, rows = self.cmdp, self.rows
+        signal = signals @ weights
+        open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
+        # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
+        size = max(float(np.abs(signals).max(axis=0) @ np.abs(weights)), 1e-300)
+        finest = max(accuracy(cmdp.gamma), relative)
+        settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
+        values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
+        choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
+        low, high = self._look(open_to, values @ weights, choices, cold=not near)
+        allowance = max(finest, LOOSE * (high - low) / size)
+        for _ in range(MOST_ROUNDS):
+            taken = choices.copy()
+            chain, right = rows.chosen(taken, signals)
+            values = solve(chain, right, np.inf, start=values, relative=allowance)
+            value = values @ weights
+            low, high = rows.improve(open_to, value, after, choices)
+            same = high <= settled or np.array_equal(taken, choices)
+            if same and allowance <= finest:
+                attained = float(expected(cmdp, value[:, None])[0])
+                return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
+            allowance = finest if same else max(finest, LOOSE * (high - low) / size)
+            if same:
+                choices[:] = taken
+            elif self._slow:
+                self._look(open_to, value, choices, cold=False)
+        raise ModelError(f"policy iteration has not settled after {MOST_ROUNDS} rounds; gamma = {cmdp.gamma}")
+
+    def _look(self, signal: Floats, value: Floats, choices: Integers, *, cold: bool) -> tuple[float, float]:
+        """Greedy choices at what some sweeps make of the values (overwritten); the ends of the last change."""
+        rows, other = self.rows, np.empty_like(value)
+        if cold:
+            spreads: list[float] = []
+            for _ in range(SWEEPS):
+                low, high = rows.improve(signal, value, other, choices)
+                value, other = other, value
+                spreads.append(high - low)
+            if self._slow is None:
+                few = (
+                    self.cmdp.n_states <= DENSE_STATES
+                )  # evaluated by factors, which no path is too long for
+                self._slow = not few and spreads[-1] > SLOW ** (SWEEPS // 2) * spreads[-1 - SWEEPS // 2]
+        if self._slow:
+            for _ in range(SWEEPS if cold else 1):
+                rows.improve_in_place(signal, value, other, False)
+                rows.improve_in_place(signal, other, value, True)
+        return rows.improve(signal, value, other, choices)
+
+
+def best_response(cmdp: CMDP, signal: Floats, allowed: NDArray[np.bool_] | None = None) -> Response:
+    """Maximise J_signal over policies, those that take allowed choices only if ``allowed`` is given."""
+    return Control(cmdp).respond(np.ascontiguousarray(signal)[:, None], np.ones(1), allowed=allowed)
+
+
+def dual_value(cmdp: CMDP, duals: ArrayLike = ()) -> float:
+    """Dual function g(lambda) = max over policies of J_r + sum_i lambda_i J_ci, in kernel units.
+
+    Convex in lambda; its least value over lambda >= 0 is the optimal J_r, and any of its values bounds that
+    from above. Found by policy iteration, without the linear programme of `optimum`: a second road to the
+    same number.
+
+    Parameters
+    ----------
+    cmdp : CMDP
+    duals : (m,) array, or a number when m = 1
+        Multipliers in kernel units (``cmdp.from_user_duals`` converts), >= 0 and finite.
+
+    Raises
+    ------
+    SettingError
+        When the multipliers are negative, not finite, or not m of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastcmdp.cmdp import CMDP
+    >>> stay = np.ones((1, 2, 1))
+    >>> cmdp = CMDP.from_arrays(stay, [[0.0, 1.0]], [[0.0, 1.0]], gamma=0.5, limits=[1.0])
+    >>> dual_value(cmdp, 0.0), dual_value(cmdp, 1.0)
+    (2.0, 1.0)
+    """
+    weights = np.concatenate(([1.0], check_duals(cmdp, duals)))
+    return best_response(cmdp, cmdp.signals @ weights).attained
+
+
+def one_hot(cmdp: CMDP, choices: NDArray[np.integer]) -> Floats:
+    """Action probabilities of a deterministic policy."""
+    pi = np.zeros(cmdp.n_choices)
+    pi[choices] = 1.0
+    return pi
+
+
+def check_duals(cmdp: CMDP, duals: ArrayLike) -> Floats:
+    """Multipliers as an array (m,), finite and >= 0."""
+    array = np.atleast_1d(np.asarray(duals, dtype=np.float64))
+    if array.shape != (cmdp.n_constraints,):
+        raise SettingError(f"multipliers have shape {array.shape}; ({cmdp.n_constraints},) is expected")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise SettingError(f"multipliers are {array}; finite numbers >= 0 are expected")
+    return array

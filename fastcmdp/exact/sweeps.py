@@ -1,0 +1,136 @@
+"""The kernels of `fastcmdp.kernels.bellman` on blocks of states, on as many threads as are asked for.
+
+The blocks do not depend on the number of threads, and every number is made within one block or from the blocks in
+their order: results are the same to the last bit for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.kernels import bellman
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+BLOCK = 1 << 14  # states
+THREADED = 400_000  # entries from which threads save more than it costs to start them
+
+_workers: tuple[int, ThreadPoolExecutor] | None = None  # of the process with this number: a fork has none
+
+
+def available_threads() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _workers
+    if _workers is None or _workers[0] != os.getpid():
+        _workers = os.getpid(), ThreadPoolExecutor(max(1, available_threads() - 1), "fastcmdp-exact")
+    return _workers[1]
+
+
+def _by_blocks(
+    kernel: Callable[..., None], arrays: tuple[Any, ...], rows: int, entries: int, threads: int
+) -> None:
+    blocks = -(-rows // BLOCK)
+    parts = max(1, min(threads, blocks)) if entries >= THREADED else 1
+    bounds = [blocks * i // parts for i in range(parts + 1)]
+    others = [_pool().submit(kernel, *arrays, BLOCK, begin, end) for begin, end in pairwise(bounds[1:])]
+    try:
+        kernel(*arrays, BLOCK, bounds[0], bounds[1])
+    finally:
+        wait(others)  # also after Ctrl-C: they write to arrays of the caller
+    for other in others:
+        other.result()
+
+
+class Chain(NamedTuple):
+    """The rows of a stochastic matrix P_pi, or of its transpose."""
+
+    offset: Integers  # (S+1,)
+    target: NDArray[np.int32]
+    prob: Floats
+    gamma: float
+    threads: int
+
+    @property
+    def n_states(self) -> int:
+        """Number of rows."""
+        return len(self.offset) - 1
+
+    def step(self, right: Floats, value: Floats, out: Floats) -> Floats:
+        """out = right + gamma P value, for one or two columns; (k, 3): least, greatest and sum of |out - value|."""
+        change = np.empty((-(-self.n_states // BLOCK), value.shape[1], 3))
+        arrays = (*self[:3], right, self.gamma, value, out, change)
+        _by_blocks(bellman.follow, arrays, self.n_states, len(self.prob), self.threads)
+        return np.stack((change[:, :, 0].min(0), change[:, :, 1].max(0), change[:, :, 2].sum(0)), axis=1)
+
+    def relax(self, right: Floats, old: Floats, out: Floats, backward: bool) -> None:
+        """A Gauss-Seidel sweep, one column."""
+        arrays = (*self[:3], right, self.gamma, old, out, backward)
+        _by_blocks(bellman.relax, arrays, self.n_states, len(self.prob), self.threads)
+
+    def transposed(self) -> Chain:
+        """The same entries by columns."""
+        back, source = np.empty_like(self.offset), np.empty_like(self.target)
+        weight = np.empty_like(self.prob)
+        bellman.transpose(*self[:3], back, source, weight)
+        return Chain(back, source, weight, self.gamma, self.threads)
+
+    def matrix(self) -> Any:
+        """As a SciPy matrix."""
+        from scipy import sparse
+
+        return sparse.csr_array((self.prob, self.target, self.offset), shape=(self.n_states, self.n_states))
+
+
+class Rows:
+    """The rows of a model."""
+
+    def __init__(self, cmdp: CMDP, threads: int | None = None) -> None:
+        self.arrays = (cmdp.state_to_choice, cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob)
+        self.n_states, self.entries = cmdp.n_states, cmdp.n_branches
+        self.gamma = cmdp.gamma
+        self.threads = available_threads() if threads is None else threads
+
+    def improve(self, signal: Floats, value: Floats, out: Floats, choices: Integers) -> tuple[float, float]:
+        """out = T value, and the first best choices; least and greatest entry of out - value."""
+        change = np.empty((-(-self.n_states // BLOCK), 2))
+        arrays = (*self.arrays, signal, self.gamma, value, out, choices, change)
+        _by_blocks(bellman.improve, arrays, self.n_states, self.entries, self.threads)
+        return float(change[:, 0].min()), float(change[:, 1].max())
+
+    def improve_in_place(self, signal: Floats, old: Floats, out: Floats, backward: bool) -> None:
+        """A Gauss-Seidel sweep of T."""
+        arrays = (*self.arrays, signal, self.gamma, old, out, backward)
+        _by_blocks(bellman.improve_in_place, arrays, self.n_states, self.entries, self.threads)
+
+    def chain(self, pi: Floats, signals: Floats) -> tuple[Chain, Floats]:
+        """P_pi, and the mean of each signal over the choices of a state."""
+        offset = np.empty(self.n_states + 1, dtype=np.int64)
+        bellman.count_entries(*self.arrays[:2], pi, offset)
+        target, prob = np.empty(offset[-1], dtype=np.int32), np.empty(offset[-1])
+        right = np.empty((self.n_states, signals.shape[1]))
+        arrays = (*self.arrays, pi, signals, offset, target, prob, right)
+        _by_blocks(bellman.fill_chain, arrays, self.n_states, len(prob), self.threads)
+        return Chain(offset, target, prob, self.gamma, self.threads), right
+
+    def chosen(self, choices: Integers, signals: Floats) -> tuple[Chain, Floats]:
+        """The same for one choice in each state."""
+        begins = self.arrays[1]
+        offset = np.zeros(self.n_states + 1, dtype=np.int64)
+        np.cumsum(begins[choices + 1] - begins[choices], out=offset[1:])
+        target, prob = np.empty(offset[-1], dtype=np.int32), np.empty(offset[-1])
+        arrays = (*self.arrays[1:], choices, offset, target, prob)
+        _by_blocks(bellman.fill_chosen, arrays, self.n_states, len(prob), self.threads)
+        return Chain(offset, target, prob, self.gamma, self.threads), signals[choices]
