@@ -445,7 +445,9 @@ def test_stalled_iteration_is_an_error_and_auto_falls_back(monkeypatch):
         evaluate(cmdp, np.ones(300), method="iterative")
     assert evaluate(cmdp, np.ones(300)).raw == pytest.approx(direct, rel=1e-10)
     monkeypatch.setattr(
-        scipy.sparse.linalg, "splu", lambda system: type("Wrong", (), {"solve": staticmethod(np.zeros_like)})
+        scipy.sparse.linalg,
+        "splu",
+        lambda system, **_: type("Wrong", (), {"solve": staticmethod(np.zeros_like)}),
     )
     monkeypatch.setattr(linear, "LARGEST_DENSE", 0)
     with pytest.raises(ModelError, match=r"'direct'\) has not converged"):

@@ -28,7 +28,7 @@ from fastcmdp.exact.linear import EPS, Floats, accuracy
 LP_ENTRIES = 4_000  # branches per constraint up to which the full LP is quicker than the decomposition
 MOST_POLICIES = 2_000  # in a decomposition
 FAR = 0.5  # between weights that sum to 1: their policies have little in common
-KEPT = 6  # policies whose state values are kept
+KEPT = 12  # policies whose state values are kept
 NARROW = 1e-7  # width of a bracket of multipliers that is narrow
 FEASIBLE = 1e-9  # a constraint missed by less, on the scale of (1-gamma) J, counts as met
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
@@ -101,18 +101,31 @@ class Pool:
             del self._state_values[min(self._state_values)]
         return k
 
+    def replace(self, k: int) -> None:
+        """Put an exact response in the place of one that is loose."""
+        self.respond(self.weights[k])
+        self.choices[k], self.values[k] = self.choices[-1], self.values[-1]
+        self.relative[k], self.bounds[k] = self.relative[-1], self.bounds[-1]
+
     def _guess(self, share: Floats) -> tuple[Floats | None, bool]:
-        """State values of each signal, on the line through those of the two policies with the nearest weights; and
-        whether these are near."""
+        """State values of each signal, linear between the policies with the nearest weights; are these near?
+
+        As many policies as there are signals; where their weights lie in a plane of less dimension, the point of
+        it that is nearest.
+        """
         kept = self._state_values
         apart = {k: float(np.abs(self.weights[k] - share).sum()) for k in kept}
-        near = sorted(kept, key=lambda k: apart[k])[:2]
+        near = sorted(kept, key=lambda k: apart[k])[: max(2, len(share))]
         if len(near) < 2 or apart[near[0]] > FAR:
             return (kept[near[0]] if near else None), False
-        here, other = (self.weights[k] for k in near)
-        length = float(((other - here) ** 2).sum())
-        part = float((share - here) @ (other - here)) / length if length else 0.0
-        return (1 - part) * kept[near[0]] + part * kept[near[1]], True
+        base = self.weights[near[0]]
+        spans = np.array([self.weights[k] - base for k in near[1:]]).T
+        parts = np.linalg.lstsq(spans, share - base, rcond=1e-2)[0]
+        parts *= min(1.0, 2.0 / max(float(np.abs(parts).sum()), 1e-300))  # no further than that
+        guess = (1 - parts.sum()) * kept[near[0]]
+        for part, k in zip(parts.tolist(), near[1:], strict=True):
+            guess += part * kept[k]
+        return guess, True
 
     def policy(self, k: int) -> Floats:
         """Action probabilities of policy k."""
@@ -200,20 +213,24 @@ def _decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterat
     if line is not None:
         yield _search(cmdp, pool, line)
         return
+    unit, gap = 1 - cmdp.gamma, LOOSE
     for _ in range(MOST_POLICIES):
-        known = [k for k, relative in enumerate(pool.relative) if relative == 0.0]
-        columns = (1 - cmdp.gamma) * np.array(pool.values)[known]
+        columns = unit * np.array(pool.values)
         one = scipy.sparse.csr_array(np.ones((1, len(columns))))
         solution = next(_programme(columns, one, np.ones(1), aim, notes), None)
         if solution is None:
             return
         _, mix, weights, _ = solution
-        k = pool.respond(weights)
-        improvement = (1 - cmdp.gamma) * pool.values[-1] @ weights - (columns @ weights).max()
-        if improvement <= 1e-12 * weights.sum():
-            shares = np.zeros(len(pool.values))
-            shares[known] = mix
-            yield Candidate("decomposition", pool.mixed(shares), weights, pool.bounds[k])
+        # A cut need be no more exact than what there is still to gain; the last ones are exact.
+        k = pool.respond(weights, LOOSE * gap if gap > TRUST else 0.0)
+        gap = unit * float(pool.values[k] @ weights) - float((columns @ weights).max())
+        gap = max(gap / float(weights.sum()), 0.0)
+        loose = [n for n in np.flatnonzero(mix > 0).tolist() if pool.relative[n] > 0.0]
+        if gap <= TRUST and loose:
+            for n in loose:
+                pool.replace(n)
+        elif gap <= 1e-12:
+            yield Candidate("decomposition", pool.mixed(np.append(mix, 0.0)), weights, pool.bounds[k])
             return
     notes.append(f"decomposition: not finished after {MOST_POLICIES} policies")
 
