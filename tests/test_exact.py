@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 from scipy.optimize import OptimizeResult, linprog
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.errors import InfeasibleError, ModelError, NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact import (
     advantages,
     dual_value,
@@ -325,7 +325,8 @@ def test_limit_at_the_edge_of_the_attainable(method):
     for seed in range(4):
         cmdp = random_model(seed)
         least = optimum(cmdp).constraint_range[0, 0]
-        best = optimum(cmdp.with_limits(least), method=method)
+        with pytest.warns(NearlyInfeasibleWarning, match="limits of cost leave hardly any room"):
+            best = optimum(cmdp.with_limits(least), method=method)
         assert best.constraints == pytest.approx([least], abs=1e-8)
         assert best.slater == pytest.approx(0.0, abs=1e-8)
 
@@ -754,6 +755,7 @@ def test_optimum_does_not_depend_on_units(of_reward: float, of_cost: float) -> N
     assert other.duals[0] * of_cost / of_reward == pytest.approx(plain.duals[0], rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")
 def test_an_entry_that_drowns_its_limit_is_named() -> None:
     rng = np.random.default_rng(0)
     transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))

@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
+from fastcmdp.exact.infeasible import check_feasible
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import (
-    FEASIBLE,
     LP_ENTRIES,
     Aim,
     Answer,
@@ -127,8 +127,9 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         method = "decomposition"
     pool = Pool(cmdp)
     ranges = _attainable(cmdp, pool)
-    slater = _slater(cmdp, pool, ranges, method)
-    _check_feasible(cmdp, slater, ranges)
+    least_violating = _least_violating(cmdp, pool, method)
+    check_feasible(cmdp, pool, ranges, least_violating, method)
+    slater = math.inf if least_violating is None else float(least_violating.raw[1:].min())
     answer = _constrained(cmdp, pool, min(0.0, slater), method)
     value = value_of(cmdp, answer.raw)
     _check_limits(cmdp, value)
@@ -159,12 +160,15 @@ def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
     return np.column_stack((least, greatest))
 
 
-def _slater(cmdp: CMDP, pool: Pool, ranges: Floats, method: str) -> float:
-    """max over policies of min_i J_ci, kernel units."""
+def _least_violating(cmdp: CMDP, pool: Pool, method: str) -> Answer | None:
+    """The policy with max over policies of min_i J_ci, kernel units; None without constraints."""
     m = cmdp.n_constraints
-    if m <= 1:
-        return float(ranges[1, 1]) if m else math.inf
-    return float(common_slack(cmdp, pool, np.ones(m), method).raw[1:].min())
+    if m == 0:
+        return None
+    if m > 1:
+        return common_slack(cmdp, pool, np.ones(m), method)
+    raw = pool.values[1]
+    return Answer(pool.policy(1), raw, np.array([0.0, 1.0]), pool.bounds[1] - float(raw[1]))
 
 
 def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
@@ -191,24 +195,3 @@ def _check_limits(cmdp: CMDP, value: Value) -> None:
             f"{cmdp.names[1 + i]} reaches {largest:.6g} in one choice, so that its limit {cmdp.limits[i]:.6g} is lost "
             "in rounding: replace such an entry by a smaller one that is still prohibitive, or take the action away"
         )
-
-
-def _check_feasible(cmdp: CMDP, slater: float, ranges: Floats) -> None:
-    """Raise InfeasibleError when no policy meets all constraints.
-
-    It names the limits that no policy meets; where each can be met alone, all of them.
-    """
-    unit = 1 - cmdp.gamma
-    if unit * slater >= -FEASIBLE:
-        return
-    best = cmdp.to_user_values(ranges[:, 1])[1:]
-    unmet = unit * ranges[1:, 1] < -FEASIBLE
-    alone = "" if unmet.any() else " although each can be met alone"
-    terms = [
-        f"{cmdp.names[1 + i]} {cmdp.sense[i]} {cmdp.limits[i]:.9g} (best attainable {best[i]:.9g})"
-        for i in np.flatnonzero(unmet if unmet.any() else ~unmet)
-    ]
-    raise InfeasibleError(
-        f"no policy meets the constraints{alone}: {'; '.join(terms)}. Loosen a limit",
-        best=tuple(best.tolist()),
-    )
