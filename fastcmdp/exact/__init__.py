@@ -34,10 +34,12 @@ from fastcmdp.exact.evaluation import (
 )
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
 from fastcmdp.exact.mixtures import FEASIBLE
+from fastcmdp.exact.pool import Stage
 
 __all__ = [
     "FEASIBLE",
     "Optimum",
+    "Stage",
     "Value",
     "advantages",
     "dual_value",

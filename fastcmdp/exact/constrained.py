@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,16 +14,9 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
 from fastcmdp.exact.infeasible import check_feasible
 from fastcmdp.exact.linear import Floats, frozen
-from fastcmdp.exact.mixtures import (
-    LP_ENTRIES,
-    Aim,
-    Answer,
-    Candidate,
-    Pool,
-    candidates,
-    common_slack,
-    first_checked,
-)
+from fastcmdp.exact.mixtures import LP_ENTRIES, Answer, candidates, common_slack, first_checked
+from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.programme import Aim, Candidate
 
 MOST_LP_ENTRIES = 1_000_000  # branches; 83,456 take 16 s, and the time grows faster than they do
 MISSED = 1e-6  # a limit missed by more than this part of 1 + |limit|, in the user's units, is no rounding
@@ -60,6 +53,8 @@ class Optimum:
         Values of ``policy`` in kernel units.
     raw_duals : float64[m]
         Multipliers in kernel units, as algorithms use them.
+    finished : bool
+        False after Ctrl-C: the best policy so far, and ``gap`` says how far it may be from the best.
     """
 
     reward: float
@@ -73,6 +68,7 @@ class Optimum:
     gap: float
     raw: Floats
     raw_duals: Floats
+    finished: bool = True
 
     def __repr__(self) -> str:
         return (
@@ -81,27 +77,41 @@ class Optimum:
         )
 
 
-def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "auto") -> Optimum:
+def optimum(
+    cmdp: CMDP,
+    *,
+    method: Literal["auto", "lp", "decomposition"] = "auto",
+    progress: Callable[[Stage], None] | None = None,
+) -> Optimum:
     """Best policy under the constraints, with multipliers, Slater value and attainable ranges.
 
     Solves max nu . r over occupancies nu >= 0 with sum_{q in s} nu(q) = (1-gamma) start(s) + gamma (P^T
     nu)(s) and nu . c_i >= 0 (Altman, Constrained Markov Decision Processes, 1999, chapter 3), either as it
-    stands with HiGHS ("lp") or by Dantzig-Wolfe decomposition ("decomposition"): HiGHS mixes deterministic
-    policies, policy iteration finds the next one worth mixing in. That is the dual method: each round maximises
-    the Lagrangian at the multipliers so far. Both give the same answer; the second needs little memory beyond
-    the model and is faster for all but small models. "auto" chooses by size, and takes the second where the
-    first fails its checks.
+    stands with HiGHS ("lp") or by minimising its dual function over multipliers ("decomposition"): policy
+    iteration finds the best response to multipliers, beginning with what is known from those before, and the
+    optimum mixes a few of them (docs/exact.md). Both give the same answer; the second needs little memory beyond
+    the model and is faster for all but small models with several constraints. "auto" chooses by size, and takes
+    the second where the first fails its checks.
 
     The answer is checked twice before it is returned: its policy is evaluated afresh, and its multipliers are
     put into the dual function, which bounds how much better any other policy could be (``Optimum.gap``).
 
+    Parameters
+    ----------
+    cmdp : CMDP
+    method : {"auto", "lp", "decomposition"}
+    progress : callable, optional
+        Called with a `Stage` after each best response: for models that take a while. Ctrl-C once the multipliers
+        are being sought returns the best policy so far, marked by ``finished=False`` and with its proven gap.
+
     Raises
     ------
     InfeasibleError
-        When no policy meets the constraints; says the best attainable value of each. A limit missed by less
-        than 1e-9 of the constraint's largest possible value counts as met.
+        When no policy meets the constraints; says why, see there. A limit missed by less than 1e-9 of the
+        constraint's largest possible value counts as met; limits that leave less than 1e-6 of room come with a
+        `NearlyInfeasibleWarning`.
     ModelError
-        When none of HiGHS's methods gives an answer that passes the checks.
+        When no answer passes the checks.
     SettingError
         When ``method`` is unknown, or "lp" for more than a million branches: said beforehand, not found out.
 
@@ -125,11 +135,13 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         )
     if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
         method = "decomposition"
-    pool = Pool(cmdp)
+    pool = Pool(cmdp, progress)
     ranges = _attainable(cmdp, pool)
+    pool.what = "Slater value"
     least_violating = _least_violating(cmdp, pool, method)
     check_feasible(cmdp, pool, ranges, least_violating, method)
     slater = math.inf if least_violating is None else float(least_violating.raw[1:].min())
+    pool.what, pool.gap = "multipliers", math.inf
     answer = _constrained(cmdp, pool, min(0.0, slater), method)
     value = value_of(cmdp, answer.raw)
     _check_limits(cmdp, value)
@@ -146,6 +158,7 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         gap=float(cmdp.reward_scale * answer.gap),
         raw=value.raw,
         raw_duals=frozen(answer.weights[1:]),
+        finished=answer.finished,
     )
 
 
@@ -178,7 +191,7 @@ def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
     if np.all(pool.values[0][1:] >= 0):  # the unconstrained optimum will do: m = 0, or no limit is active
         reward_only = np.eye(1 + cmdp.n_constraints)[0]
         proposed: Iterator[Candidate] = iter(
-            [Candidate("policy iteration", pool.mixed(np.ones(1)), reward_only, pool.bounds[0])]
+            [Candidate("policy iteration", pool.mixed({0: 1.0}), reward_only, pool.bounds[0])]
         )
     else:
         proposed = candidates(cmdp, pool, method, aim, notes)

@@ -16,7 +16,8 @@ import numpy as np
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError, NearlyInfeasibleWarning
 from fastcmdp.exact.linear import Floats
-from fastcmdp.exact.mixtures import FEASIBLE, Answer, Pool, common_slack
+from fastcmdp.exact.mixtures import FEASIBLE, Answer, common_slack
+from fastcmdp.exact.pool import Pool
 
 NEARLY = 1e-6  # room on the scale of (1-gamma) J below which a warning is due
 MOST_SUBSETS = 200  # of constraints that are tried for a smallest conflict
