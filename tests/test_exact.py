@@ -769,3 +769,43 @@ def test_an_entry_that_drowns_its_limit_is_named() -> None:
     plain = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
     assert drowned.reward == pytest.approx(plain.reward, abs=1e-8)
     assert drowned.duals == pytest.approx(plain.duals, abs=1e-6)
+
+
+# Progress and Ctrl-C
+
+
+def stop_after(number):
+    def tell(stage):
+        if stage.responses >= number:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_ctrl_c_leaves_the_best_so_far(m):
+    cmdp = random_model(1, n_states=40, m=m)
+    told = []
+    best = optimum(cmdp, method="decomposition", progress=told.append)
+    assert best.finished
+    assert best.duals.any()
+    assert {stage.what for stage in told} == {"ranges", "multipliers"} | (
+        {"Slater value"} if m == 2 else set()
+    )
+    assert (np.diff([stage.responses for stage in told]) > 0).all()
+    gaps = [stage.gap for stage in told if np.isfinite(stage.gap)]
+    assert gaps[-1] <= 1e-8 < gaps[0]
+    unfinished = 0
+    for stage in told:
+        if stage.what != "multipliers":
+            continue
+        one = optimum(cmdp, method="decomposition", progress=stop_after(stage.responses))
+        unfinished += not one.finished
+        assert one.reward <= best.reward + 1e-8 <= one.reward + one.gap + 2e-8
+        assert cmdp.slack(np.append(one.reward, one.constraints)).min() >= -1e-6
+    assert unfinished >= 2
+
+
+def test_ctrl_c_before_anything_is_known_is_ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
+        optimum(random_model(1), progress=stop_after(1))

@@ -168,9 +168,12 @@ def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
     The one with the greatest reward is the pool's first.
     """
     one = np.ones(1)
-    least = [-pool.control.respond(-signal[:, None], one).attained for signal in cmdp.signals.T]
-    greatest = [pool.values[pool.respond(weights)] @ weights for weights in np.eye(1 + cmdp.n_constraints)]
-    return np.column_stack((least, greatest))
+    ranges = np.empty((1 + cmdp.n_constraints, 2))
+    for i, weights in enumerate(np.eye(len(ranges))):
+        ranges[i, 0] = -pool.control.respond(-cmdp.signals[:, i : i + 1], one).attained
+        ranges[i, 1] = pool.values[pool.respond(weights)] @ weights
+        pool.report()
+    return ranges
 
 
 def _least_violating(cmdp: CMDP, pool: Pool, method: str) -> Answer | None:

@@ -65,9 +65,12 @@ class Pool:
         self._state_values[k] = response.values
         if len(self._state_values) > KEPT:
             del self._state_values[min(self._state_values)]
+        return k
+
+    def report(self) -> None:
+        """Tell how far it is, after a response and what follows from it."""
         if self.tell is not None:
             self.tell(Stage(self.what, len(self.values), float(self.cmdp.reward_scale) * self.gap))
-        return k
 
     def replace(self, k: int) -> None:
         """Put an exact response in the place of one that is loose."""

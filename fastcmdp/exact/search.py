@@ -141,6 +141,7 @@ class _OnLine:
         if slope[1] > 0 > slope[0]:
             mixed = (slope[1] * value[0] - slope[0] * value[1]) / (slope[1] - slope[0])
             self.pool.gap = max(0.0, float(self.bound - mixed))
+        self.pool.report()
         return k
 
     def _take(self, k: int, x: float) -> None:
@@ -204,9 +205,13 @@ class _ByCuts:
                 self.bound = pool.bounds[k], weights
             attained = float((columns @ weights).max())
             pool.gap = max(0.0, self.bound[0] - attained / unit)
+            pool.report()
             gap = max((unit * float(pool.values[k] @ weights) - attained) / float(weights.sum()), 0.0)
             used = np.flatnonzero(mix > 0).tolist()
-            loose = [n for n in used if pool.relative[n] > 0.0]
+            touching = (
+                columns @ weights >= attained - TRUST * weights.sum()
+            )  # planes on which the minimum rests
+            loose = [n for n in np.flatnonzero(touching).tolist() if pool.relative[n] > 0.0]
             if gap <= TRUST and loose:
                 for n in loose:
                     pool.replace(n)
