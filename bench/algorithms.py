@@ -23,8 +23,7 @@ from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.pd_anpg import sample_batch
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_label, state_of_row
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 
 @njit
@@ -78,7 +77,7 @@ def nanoseconds(run: Any, work: Any, n_steps: int) -> float:
 
 
 def measure(name: str, cmdp: fc.CMDP, samples: float, rounds: int) -> None:
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), fc.optimum(cmdp))
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax(), fc.optimum(cmdp))
     base = fc.PDANPG(outer=10, inner=100).run(problem, 0, 1)
     base_work = base.work()
     runs = {}

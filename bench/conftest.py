@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +26,7 @@ def new_run():
     """A function that sets up two replicates of PD-ANPG that will not end."""
 
     def make(cmdp, policy, **settings):
-        problem = Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None)
+        problem = TableWorld.of(cmdp, policy)
         settings = {"outer": 10**9, "inner": 100, "pilot": 0} | settings
         return fc.PDANPG(**settings).run(problem, 0, 2)
 

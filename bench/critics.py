@@ -7,12 +7,10 @@ All on the tandem queue, whose uniform policy spends power 1 a step. Two minutes
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import fastcmdp as fc
-from fastcmdp.problem import Problem
+from fastcmdp.worlds import SimulatedWorld
 
 NETWORK = fc.NeuralSoftmax(hidden=(16,))
 
@@ -46,7 +44,7 @@ def plugged_in() -> None:
         right = np.append(value.reward, value.constraints)
         for c_step in (1.0, 0.1):
             settings = fc.CRPO(outer=10**9, inner=4000, alpha=1e-300, tol=1e9, c_step=c_step)
-            problem: Any = Problem(queue, queue.world(bound, True), bound, None)  # type: ignore[arg-type]
+            problem = SimulatedWorld(queue, queue.world(bound, True), bound)
             run = settings.run(problem, 0, 1)
             run.state.theta[:] = theta
             work, found = run.work(), []

@@ -17,8 +17,7 @@ from typing import Any
 import fastcmdp as fc
 from fastcmdp.kernels.pd_anpg import sample_batch
 from fastcmdp.kernels.td import run_td
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 
 def nanoseconds(call: Callable[[], int]) -> float:
@@ -30,7 +29,7 @@ def nanoseconds(call: Callable[[], int]) -> float:
 
 def chains(run: Any, work: Any, n_steps: int, n_signals: int) -> int:
     """Transitions alone (no signals, so no critics), or with their TD updates."""
-    tables, policy, steps = run.problem.tables._replace(n_signals=n_signals), run.problem.policy, run.steps
+    tables, policy, steps = run.world.tables._replace(n_signals=n_signals), run.world.policy, run.steps
     d = policy.n_parameters
     run_td(
         tables, run.actions[0], run.state.rng[0], run.state.chain[0], steps.rule, policy.data, run.state.theta[0],
@@ -47,13 +46,13 @@ def whole(run: Any, work: Any) -> int:
 
 def speed(n_states: int, gamma: float, rounds: int) -> None:
     cmdp = fc.envs.garnet(n_states=n_states, gamma=gamma)
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), None)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax())
     base = fc.PDANPG(outer=10, inner=100).run(problem, 0, 1)
     base_work = base.work()
     inner = 20 * cmdp.n_choices
     calls: dict[str, Callable[[], int]] = {
         "PD-ANPG's sampler": lambda: sample_batch(
-            base.problem.tables, base.actions[0], base.state.rng[0], 100, True, base_work
+            base.world.tables, base.actions[0], base.state.rng[0], 100, True, base_work
         )
     }
     for algorithm in (fc.CRPOSoftmax, fc.CRPO):

@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels.policies import collect_scores
-from fastcmdp.problem import Problem
+from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 HERE = Path(__file__).parent
 PAIRS = 400
@@ -47,7 +47,7 @@ def pointer(array: np.ndarray) -> ctypes.c_void_p:
 def score_ratio(library: Any, x: np.ndarray, hidden: tuple[int, ...], activation: Any) -> None:
     cmdp = fc.envs.garnet(n_states=20)
     policy = fc.NeuralSoftmax(x, hidden, activation).bind(cmdp)
-    run = fc.PDANPG(inner=PAIRS).run(Problem(cmdp, build_tables(cmdp), policy, None), 0, 1)
+    run = fc.PDANPG(inner=PAIRS).run(TableWorld(cmdp, build_tables(cmdp), policy), 0, 1)
     rng = np.random.default_rng(0)
     theta = run.state.theta[0]
     theta += 0.3 * rng.standard_normal(theta.shape)
@@ -58,7 +58,7 @@ def score_ratio(library: Any, x: np.ndarray, hidden: tuple[int, ...], activation
     number = ctypes.c_int64
 
     def ours(times: int) -> None:
-        collect_many(policy.data, theta, run.problem.tables, run.actions[0], pair, scores, times)
+        collect_many(policy.data, theta, run.world.tables, run.actions[0], pair, scores, times)
 
     def c(times: int) -> None:
         for _ in range(times):

@@ -131,8 +131,9 @@ def make_case(n_states: int, branches: int | None, gamma: float) -> Case:
 def ours(case: Case) -> Peer:
     import fastcmdp as fc
     from fastcmdp.kernels.pd_anpg import sample_batch
-    from fastcmdp.problem import Problem, streams
+    from fastcmdp.streams import streams
     from fastcmdp.tables import build_actions, build_tables
+    from fastcmdp.worlds import TableWorld
 
     tables = build_tables(case.cmdp)
     actions = build_actions(tables, case.prob)
@@ -141,7 +142,7 @@ def ours(case: Case) -> Peer:
 
     def run(n: int) -> int:
         if n not in works:
-            problem = Problem(case.cmdp, tables, fc.TabularSoftmax().bind(case.cmdp), None)
+            problem = TableWorld(case.cmdp, tables, fc.TabularSoftmax().bind(case.cmdp))
             works.clear()
             works[n] = fc.PDANPG(inner=n).run(problem, 0, 0).work()
         return int(sample_batch(tables, actions, rng, n, False, works[n]))
@@ -195,7 +196,7 @@ def c_scalar(case: Case, library: ctypes.CDLL) -> Peer:
 def c_lanes(case: Case, library: ctypes.CDLL, base: Peer) -> Peer:
     import numpy as np
 
-    from fastcmdp.problem import streams
+    from fastcmdp.streams import streams
 
     tables, actions = base.tables, base.actions  # type: ignore[attr-defined]
     model = LanesModel(
@@ -398,11 +399,10 @@ def runs(gamma: float = 0.95, inner: int = 100) -> list[Peer]:
 
     def mine(n: int) -> int:
         from fastcmdp.policies import TabularSoftmax
-        from fastcmdp.problem import Problem
-        from fastcmdp.tables import build_tables
+        from fastcmdp.worlds import TableWorld
 
         if not result:
-            problem = Problem(case.cmdp, build_tables(case.cmdp), TabularSoftmax().bind(case.cmdp), None)
+            problem = TableWorld.of(case.cmdp, TabularSoftmax())
             result["run"] = began.run(problem, 0, 1)
             result["work"] = result["run"].work()
         before = int(result["run"].state.samples[0])

@@ -14,11 +14,12 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels.asgd import asgd_dense
+from fastcmdp.kernels.asgd import asgd
 from fastcmdp.kernels.pd_anpg import sample_batch
-from fastcmdp.kernels.policies import collect_scores, forget_scores, refresh_all
-from fastcmdp.problem import Problem
+from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 MODEL_ARRAYS = (
     "state_to_choice", "choice_to_branch", "branch_target", "branch_prob", "action_of_choice", "choice_state",
@@ -33,7 +34,7 @@ def garnet(n_states: int, branches: int | None, gamma: float) -> fc.CMDP:
 
 
 def new_run(cmdp: fc.CMDP, policy, replicates: int = 1):
-    problem = Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None)
+    problem = TableWorld.of(cmdp, policy)
     return fc.PDANPG(outer=10**9, inner=100, pilot=0).run(problem, 0, replicates)
 
 
@@ -57,7 +58,7 @@ def whole_over_sampler(rounds: int) -> None:
     features = np.random.default_rng(0).standard_normal((cmdp.n_choices, 64)) / 8
     for name, policy in (("tabular", fc.TabularSoftmax()), ("log-linear, d = 64", fc.LogLinear(features))):
         run = new_run(cmdp, policy)
-        work, tables = run.work(), run.problem.tables
+        work, tables = run.work(), run.world.tables
         ratios = []
         run.advance(0, 5, work)
         sample_many(tables, run.actions[0], run.state.rng[0], 1, work)  # compiles
@@ -86,14 +87,14 @@ def refresh_many(data, theta, tables, actions, space, times):
 @njit
 def asgd_many(momentum, weights, scores, target, inner, omega, times):
     for _ in range(times):
-        asgd_dense(momentum, weights, scores, target, 100, omega.shape[0], inner, omega)
+        asgd(scores, momentum, weights, target, 100, omega.shape[0], inner, omega)
 
 
 def log_linear_parts(rounds: int) -> None:
     """Microseconds an outer step of the log-linear run: sampler, action rows, scores, ASGD."""
     cmdp = garnet(100, None, 0.95)
     run = new_run(cmdp, fc.LogLinear(np.random.default_rng(0).standard_normal((cmdp.n_choices, 64)) / 8))
-    work, tables, data, actions = run.work(), run.problem.tables, run.problem.policy.data, run.actions[0]
+    work, tables, data, actions = run.work(), run.world.tables, run.world.policy.data, run.actions[0]
     run.advance(0, 5, work)
     parts = {
         "sampler": (sample_many, (tables, actions, run.state.rng[0], 50, work)),

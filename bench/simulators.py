@@ -89,7 +89,7 @@ def by_hand(simulator: fc.Simulator) -> Any:
 def compare(simulator: fc.Simulator, rounds: int) -> None:
     bound = fc.LogLinear().bind(simulator)
     theta = 0.3 * np.random.default_rng(0).standard_normal(bound.n_parameters)
-    actions = simulator.live_actions(bound.data, theta, JOBS)
+    actions = simulator.live_actions(bound, theta, JOBS)
     world, loop = simulator.world(bound), by_hand(simulator)
     choice, row, last = np.full(JOBS, -1), np.zeros(JOBS, np.uint32), np.zeros(JOBS, np.int64)
     total, hand = (np.zeros((JOBS, world.n_signals)) for _ in range(2))

@@ -22,11 +22,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from fastcmdp import sweep as sweeps
-from fastcmdp.sweep import Algorithms, Models, Sweep
+from fastcmdp.algorithms.base import Output
+from fastcmdp.runs import new_record
+from fastcmdp.sweep import Algorithms, Models, Sweep, worker
 from fastcmdp.sweep.store import Store
 
 MAIN = "import sys; from fastcmdp.cli import main; sys.exit(main())"
@@ -244,13 +247,25 @@ def read_metadata(out: Path) -> list[dict[str, object]]:
     return scanned(out).metadata()
 
 
+def made_up(outer: np.ndarray, samples: np.ndarray, value: np.ndarray) -> worker.Runs:
+    """Runs with J = value, float64[R, n, 2], at all points: the output is the last policy; the optimum has J_r = 10."""
+    facts = {"gamma": 0.9, "limits": np.ones(1), "sense": ("<=",), "names": ("reward", "cost"),
+             "reward_shift": 0.0, "reward_scale": 1.0, "constraint_scale": np.ones(1)}  # fmt: skip
+    method = SimpleNamespace(output=Output(last=0.0))
+    units = worker.bare_units(SimpleNamespace(**facts))
+    record = new_record(method, units, outer, len(samples), exact=True, occupancies=False)
+    record.samples[:], record.values[:], record.done = samples, value, len(outer)
+    return worker.Runs(record, np.full(len(samples), -1), 10.0)
+
+
 def plan(n_models: int, replicates: int) -> None:
     """Plan, store (with made-up results), resume and report 100,000 tasks."""
     import pyarrow as pa
 
-    from fastcmdp.sweep.coordinator import prepare, rows, status
+    from fastcmdp.sweep.prepare import prepare
+    from fastcmdp.sweep.progress import status
     from fastcmdp.sweep.report import report
-    from fastcmdp.sweep.worker import Values
+    from fastcmdp.sweep.rows import rows
 
     models = [
         Models(generator="garnet", settings={"n_states": [20], "gamma": [0.9], "seed": list(range(n_models))})
@@ -283,11 +298,9 @@ def plan(n_models: int, replicates: int) -> None:
             samples = np.broadcast_to((outer * each.samples / outer[-1]).astype(np.int64), shape)
             error = 20 * (1 + samples) ** -0.5 * rng.lognormal(0, 0.3, (each.replicates, 1))
             value = np.stack([10 - error, 1 - error], axis=2)
-            values = Values(
-                outer, samples, value, value, value[:, :, 1:], np.full(each.replicates, -1), 10.0, True, 1.0,
-                np.ones(1), np.ones(1), np.ones(1),
-            )  # fmt: skip
-            tables.append(rows(each, made, np.arange(first, first + each.replicates), values))
+            tables.append(
+                rows(each, made, np.arange(first, first + each.replicates), made_up(outer, samples, value))
+            )
             first += each.replicates
             if len(tables) == 60 or i == len(made.configurations) - 1:
                 store.write_part(pa.concat_tables(tables), {"observed": []})

@@ -24,7 +24,7 @@ from typing import Any
 from fastcmdp import sweep as sweeps
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.sweep import Algorithms, Models, Store, Sweep
-from fastcmdp.sweep.analysis import cells
+from fastcmdp.sweep.cells import cells
 from fastcmdp.sweep.report import Report, report
 
 HERE = Path(__file__).parent

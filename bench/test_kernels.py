@@ -14,8 +14,8 @@ from numba import njit
 
 import fastcmdp as fc
 from fastcmdp.kernels import asgd, pd_anpg
-from fastcmdp.kernels.policies import collect_scores
-from fastcmdp.problem import streams
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
 
 H = 100
@@ -63,12 +63,17 @@ def test_tables(benchmark, dense, who):
 
 def batch(run):
     """Work space with one batch of scores and targets collected."""
-    work, tables, data = run.work(), run.problem.tables, run.problem.policy.data
+    work, tables, data = run.work(), run.world.tables, run.world.policy.data
     pd_anpg.sample_batch(tables, run.actions[0], run.state.rng[0], H, True, work)
     n_slots = collect(data, run.state.theta[0], tables, run.actions[0], work.pair, work.scores)
     work.target[:] = work.advantage[:, 0] * tables.horizon
     asgd.fill_weights(run.solver, run.steps.n_skipped, work.weights)
     return work, n_slots
+
+
+@njit
+def inner_loop(scores, momentum, weights, target, n_steps, n_slots, inner, omega):
+    asgd.asgd(scores, momentum, weights, target, n_steps, n_slots, inner, omega)
 
 
 @njit
@@ -82,14 +87,10 @@ def test_asgd(benchmark, dense, features, new_run, form):
     lazy = form.startswith("lazy")
     run = new_run(dense, fc.TabularSoftmax() if lazy else fc.LogLinear(features))
     work, n_slots = batch(run)
-    if lazy:
-        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
-        asgd.asgd_lazy(*call)
-        benchmark(asgd.asgd_lazy, *call)
-    elif form.startswith("dense"):
-        call = (run.solver, work.weights, work.scores, work.target, H, n_slots, work.inner, work.omega)
-        asgd.asgd_dense(*call)
-        benchmark(asgd.asgd_dense, *call)
+    if not form.startswith("naive"):
+        call = (work.scores, run.solver, work.weights, work.target, H, n_slots, work.inner, work.omega)
+        inner_loop(*call)
+        benchmark(inner_loop, *call)
     else:
         rows, target = work.scores.dense.tolist(), work.target.tolist()
         benchmark.pedantic(naive.asgd_dense, (run.solver, rows, target), rounds=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fastcmdp import startup  # noqa: F401  # isort: skip  # first, for Ctrl-C during the other imports
 from fastcmdp import envs, simulators
 from fastcmdp.algorithms import (
     ALGORITHMS,
@@ -26,11 +27,10 @@ from fastcmdp.results import Result
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
+from fastcmdp.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fastcmdp import embed
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",

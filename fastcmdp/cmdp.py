@@ -26,7 +26,7 @@ and branch b leads to state branch_target[b] with probability branch_prob[b].
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -36,10 +36,24 @@ import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
 from fastcmdp.errors import ModelError
+from fastcmdp.from_tables import Table, rows_of_tables, signals_in
+from fastcmdp.rows import (
+    Int32Array,
+    IntArray,
+    action_numbers,
+    branch_rows,
+    expectation,
+    normalised,
+    probabilities,
+    remark_on_penalty,
+    row_offsets,
+    signal_values,
+    start_distribution,
+    state_offsets,
+)
 from fastcmdp.units import (
-    EPS,
+    FloatArray,
     Units,
-    check_finite,
     constraint_units,
     discount,
     limits_of,
@@ -50,13 +64,7 @@ from fastcmdp.units import (
     senses,
     signal_names,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
-Table = Any  # what a user may pass: an array-like, a scipy.sparse array or matrix, or a list of those
-
-MAX_STATES = 2**31 - 1  # states are int32 in branch_target
+from fastcmdp.variables import name_of_state, state_variables
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -95,6 +103,9 @@ class CMDP(Units):
         The user's number of each choice's action; by default its position within the state.
     names : 1+m strings, optional
         Names of the reward and the costs; by default "reward", and "cost" or "cost 0", "cost 1", ...
+        Control characters in them are shown as \\x1b and such.
+    variables : mapping of str to booleans, integers or floats (S,), optional
+        What states mean: values of variables, such as coordinates; `state_name` shows them.
 
     Attributes
     ----------
@@ -106,6 +117,7 @@ class CMDP(Units):
     reward, costs : float64 (C,), (C, m), in the user's units
     limits : float64 (m,), in the user's units
     sense, names : tuples of m and 1+m strings
+    variables : mapping of str to bool, int64 or float64 (S,)
     signals : float64 (C, 1+m)
         In kernel units, equation (3): the reward in [0, 1], then the constraints in [-1, 1].
     reward_shift, reward_scale : float
@@ -140,6 +152,7 @@ class CMDP(Units):
     limits: FloatArray
     sense: tuple[str, ...]
     names: tuple[str, ...]
+    variables: Mapping[str, npt.NDArray[Any]]
     signals: FloatArray
     reward_shift: float
     reward_scale: float
@@ -161,23 +174,43 @@ class CMDP(Units):
         renormalize: bool = False,
         action_of_choice: npt.ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        variables: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        self._set(gamma=discount(gamma), state_to_choice=_state_offsets(state_to_choice))
-        self._set(action_of_choice=self._actions(action_of_choice))
-        kept, branch_name = self._set_branches(choice_to_branch, branch_target, branch_prob, renormalize)
+        self._set(gamma=discount(gamma), state_to_choice=state_offsets(state_to_choice))
+        self._set(
+            action_of_choice=action_numbers(action_of_choice, self.state_to_choice, self.choice_state),
+            variables=state_variables(variables or {}, self.n_states),
+        )
+        begin = row_offsets(choice_to_branch, "choice_to_branch", self.n_choices)
+        rows, kept, branch_name = branch_rows(
+            begin, branch_target, branch_prob, self.n_states, self._choice_name, renormalize
+        )
+        self._set(choice_to_branch=rows[0], branch_target=rows[1], branch_prob=rows[2])
+
+        # A valid model has S <= C <= B, and where two of them are equal there is one choice a state or one
+        # branch a choice, so that both readings agree.
+        places = (
+            (self.n_choices, self._choice_name), (self.n_states, "state {}".format), (len(kept), branch_name)
+        )  # fmt: skip
 
         def on_choices(values: npt.ArrayLike, what: str) -> FloatArray:
-            return self._on_choices(values, what, kept, branch_name)
+            signal = signal_values(values, what, places)
+            if signal.size == self.n_choices:
+                return signal
+            if signal.size == self.n_states:
+                return signal[self.choice_state]
+            return expectation(signal[kept], self.branch_prob, self.choice_to_branch)
 
-        signals = _signals(costs, {(self.n_choices,), (self.n_states,), (len(kept),)})
+        signals = signals_in(costs, {(self.n_choices,), (self.n_states,), (len(kept),)})
         columns = [on_choices(values, f"cost {i}") for i, values in enumerate(signals)]
         self._set(
-            start=_start(start, self.n_states, renormalize),
+            start=start_distribution(start, self.n_states, renormalize),
             reward=on_choices(reward, "reward"),
             costs=np.stack(columns, axis=1) if columns else np.empty((self.n_choices, 0)),
         )
         self._set(sense=senses(sense, self.n_constraints), names=signal_names(names, self.n_constraints))
         self._set_limits(limits)
+        remark_on_penalty(self.reward, lambda q: f"reward of {self._choice_name(q)}")
 
     @classmethod
     def from_arrays(
@@ -193,6 +226,7 @@ class CMDP(Units):
         available: npt.ArrayLike | None = None,
         renormalize: bool = False,
         names: Sequence[str] | None = None,
+        variables: Mapping[str, npt.ArrayLike] | None = None,
     ) -> CMDP:
         """Build a model from tables over states and actions; sparse input is never made dense.
 
@@ -209,7 +243,7 @@ class CMDP(Units):
             Discount factor in (0, 1); required.
         available : bool (S, A), optional
             The actions each state has; what is said about other actions is not looked at.
-        start, limits, sense, renormalize, names
+        start, limits, sense, renormalize, names, variables
             As for `CMDP`.
 
         Raises
@@ -224,53 +258,17 @@ class CMDP(Units):
         >>> cmdp.signals[:, 0].tolist(), cmdp.reward_scale
         ([0.0, 0.0, 1.0, 0.0], 2.0)
         """
-        table = _stacked(transition, "transition")
-        S = int(table.shape[1])
-        A = int(table.shape[0]) // S
-        mask = _mask(available, S, A)
-        chosen = np.flatnonzero(mask)
-        table = table if mask.all() else table[chosen]
-
-        def signal(given: Table, what: str) -> npt.NDArray[Any]:
-            if not _is_sparse(given):
-                array = numbers_in(given, what)
-                if array.shape == (S,):
-                    return array
-                if array.shape == (S, A):
-                    return array[mask]
-                if array.shape != (S, A, S):
-                    raise ModelError(
-                        f"{what} has shape {array.shape}; for {S} states and {A} actions it must be "
-                        f"({S}, {A}), ({S},), ({S}, {A}, {S}), or sparse in a form that `transition` may have"
-                    )
-            rows = _stacked(given, what)
-            if rows.shape != (S * A, S):
-                raise ModelError(f"{what} has sparse rows {rows.shape}; `transition` has {(S * A, S)}")
-            rows = rows if mask.all() else rows[chosen]
-
-            def place(i: int) -> str:
-                s, a = divmod(int(chosen[np.searchsorted(rows.indptr, i, side="right") - 1]), A)
-                return f"{what} of state {s}, action {a}, next state {rows.indices[i]}"
-
-            values = rows.data.astype(np.float64)
-            check_finite(values, place)
-            return _values_at(rows, values, table)
-
-        signals = _signals(costs, {(S,), (S, A), (S, A, S)})
+        rows = rows_of_tables(transition, reward, costs, available)
         return cls(
-            _cumulated(np.count_nonzero(mask, axis=1)),
-            table.indptr,
-            table.indices,
-            table.data,
-            signal(reward, "reward"),
-            [signal(given, f"cost {i}") for i, given in enumerate(signals)],
+            *rows[:-1],
             gamma=gamma,  # type: ignore[arg-type]  # None is refused there
             start=start,
             limits=limits,
             sense=sense,
             renormalize=renormalize,
-            action_of_choice=chosen % A,
+            action_of_choice=rows.action_of_choice,
             names=names,
+            variables=variables,
         )
 
     @property
@@ -298,11 +296,33 @@ class CMDP(Units):
         """Number of constraints m."""
         return int(self.costs.shape[1])
 
+    @property
+    def widest(self) -> int:
+        """The most choices that a state has."""
+        return int(np.diff(self.state_to_choice).max())
+
+    def bind(self, policy: Any) -> Any:
+        """A policy class checked against this model, for runs: ``policy.on_table(self)``."""
+        return policy.on_table(self)
+
     @cached_property
     def choice_state(self) -> Int32Array:
         """The state of each choice, int32 (C,)."""
         states = np.arange(self.n_states, dtype=np.int32)
         return read_only(np.repeat(states, np.diff(self.state_to_choice)))
+
+    def state_name(self, state: int) -> str:
+        """What a state means: the values of its variables, or its number where the model has none.
+
+        Examples
+        --------
+        >>> rows = [0, 1, 2], [0, 1, 2], [0, 1], [1, 1], [0, 0]
+        >>> CMDP(*rows, gamma=0.5).state_name(1)
+        'state 1'
+        >>> CMDP(*rows, gamma=0.5, variables={"x": [3, 4], "done": [False, True]}).state_name(1)
+        'x=4, done'
+        """
+        return name_of_state(self.variables, state) or f"state {state}"
 
     def transition_matrix(self) -> scipy.sparse.csr_array:
         """P as a float64 CSR array (C, S), duplicate targets summed; built once, read-only.
@@ -397,8 +417,8 @@ class CMDP(Units):
                 f"policy has shape {given.shape}; it must be ({self.n_choices},), a probability per choice, "
                 f"or ({self.n_states}, {self.n_actions}), a row per state and a column per action"
             )
-        prob = _probabilities(given, lambda q: f"policy's probability of {self._choice_name(q)}")
-        return _normalised(
+        prob = probabilities(given, lambda q: f"policy's probability of {self._choice_name(q)}")
+        return normalised(
             prob, self.state_to_choice, given.dtype, None, lambda s: f"policy's probabilities of state {s}"
         )
 
@@ -415,6 +435,7 @@ class CMDP(Units):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set(**state)  # unpickled arrays are writable
+        self._set(variables=state_variables(self.variables, self.n_states))
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -423,83 +444,6 @@ class CMDP(Units):
     def _choice_name(self, q: int) -> str:
         s = int(np.searchsorted(self.state_to_choice, q, side="right")) - 1
         return f"state {s}, action {self.action_of_choice[q]}"
-
-    def _actions(self, given: npt.ArrayLike | None) -> Int32Array:
-        if given is None:
-            positions = np.arange(self.n_choices) - self.state_to_choice[self.choice_state]
-            return positions.astype(np.int32)
-        what = "action_of_choice"
-        actions = _vector(_integers(given, what), what, self.n_choices, "choices")
-        _check_range(actions, MAX_STATES, lambda q: f"{what}[{q}]")
-        pairs = self.choice_state.astype(np.int64) << 32 | actions.astype(np.int64)
-        if not (np.diff(pairs) > 0).all():  # sorted already in most models
-            pairs.sort()
-        twice = np.flatnonzero(pairs[1:] == pairs[:-1])
-        if twice.size:
-            state, action = divmod(int(pairs[twice[0]]), 2**32)
-            raise ModelError(
-                f"{what} gives state {state} action {action} twice; actions of a state must differ"
-            )
-        return actions.astype(np.int32)
-
-    def _set_branches(
-        self, offsets: npt.ArrayLike, target: npt.ArrayLike, prob: npt.ArrayLike, renormalize: bool
-    ) -> tuple[npt.NDArray[np.bool_], Callable[[int], str]]:
-        """Set the three arrays of branches; return which of those given are kept, and how to name one."""
-        begin = _offsets(offsets, "choice_to_branch", self.n_choices)
-        size = int(begin[-1])
-        targets = _vector(_integers(target, "branch_target"), "branch_target", size, "branches")
-        given = _vector(numbers_in(prob, "branch_prob"), "branch_prob", size, "branches")
-
-        def branch_name(b: int) -> str:
-            q = int(np.searchsorted(begin, b, side="right")) - 1
-            return f"{self._choice_name(q)}, branch {b - begin[q]} (to state {targets[b]})"
-
-        _check_range(targets, self.n_states, lambda b: f"branch_target of {branch_name(b)}")
-        checked = _probabilities(given, lambda b: f"probability of {branch_name(b)}")
-        kept = checked > 0.0
-        begin_kept = _cumulated(kept)[begin]
-        empty = np.flatnonzero(np.diff(begin_kept) == 0)
-        if empty.size:
-            raise ModelError(
-                f"probabilities of {self._choice_name(empty[0])} sum to 0; they must sum to 1: leave out an "
-                "action that a state does not have (from_arrays: available=)"
-            )
-
-        def row_name(q: int) -> str:
-            return f"probabilities of {self._choice_name(q)}"
-
-        self._set(
-            choice_to_branch=begin_kept,
-            branch_target=targets[kept].astype(np.int32),
-            branch_prob=_normalised(checked[kept], begin_kept, given.dtype, renormalize, row_name),
-        )
-        return kept, branch_name
-
-    def _on_choices(
-        self, values: npt.ArrayLike, what: str, kept: npt.NDArray[np.bool_], branch_name: Callable[[int], str]
-    ) -> FloatArray:
-        """A signal on choices, states or branches (as given, before some were dropped) as one on choices."""
-        given = numbers_in(values, what)
-        # A valid model has S <= C <= B, and where two of them are equal there is one choice a state or one
-        # branch a choice, so that both readings agree.
-        name_of: dict[int, Callable[[int], str]] = {
-            len(kept): branch_name,
-            self.n_states: lambda s: f"state {s}",
-            self.n_choices: self._choice_name,
-        }
-        if given.ndim != 1 or given.size not in name_of:
-            raise ModelError(
-                f"{what} has shape {given.shape}; it must be one-dimensional with one value per choice "
-                f"({self.n_choices}), state ({self.n_states}) or branch ({len(kept)})"
-            )
-        signal = np.array(given, dtype=np.float64)
-        check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}")
-        if given.size == self.n_choices:
-            return signal
-        if given.size == self.n_states:
-            return signal[self.choice_state]
-        return _expectation(signal[kept], self.branch_prob, self.choice_to_branch)
 
     def _set_limits(self, limits: npt.ArrayLike | None) -> None:
         """Set the limits and, by equations (4) and (5), the signals and their scales."""
@@ -516,224 +460,17 @@ class CMDP(Units):
         )
 
 
-def _is_sparse(values: Table) -> bool:
-    """Whether values is sparse, or a list or tuple with something sparse in it."""
-    return scipy.sparse.issparse(values) or (
-        isinstance(values, (list, tuple)) and any(map(scipy.sparse.issparse, values))
-    )
+def table_of(given: object) -> CMDP:
+    """What is given, if it is a model with a table, which exact answers and files need; else a ModelError.
 
-
-def _integers(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    array = numbers_in(values, what)
-    if array.dtype.kind not in "iu":
-        raise ModelError(
-            f"{what} has dtype {array.dtype}; it must hold integers: cast it with .astype(np.int64)"
-        )
-    return array
-
-
-def _vector(array: npt.NDArray[Any], what: str, size: int, items: str) -> npt.NDArray[Any]:
-    if array.shape != (size,):
-        raise ModelError(
-            f"{what} has shape {array.shape}; it must be ({size},), one entry for each of {size} {items}"
-        )
-    return array
-
-
-def _check_range(values: npt.NDArray[Any], end: int, place: Callable[[int], str]) -> None:
-    good = (values >= 0) & (values < end)
-    if not good.all():
-        i = int(np.argmin(good))
-        raise ModelError(f"{place(i)} is {values[i]}; it must be in 0..{end - 1}")
-
-
-def _check_states(n_states: int) -> None:
-    if not 1 <= n_states <= MAX_STATES:
-        raise ModelError(f"the model has {n_states} states; it must have between 1 and {MAX_STATES}")
-
-
-def _cumulated(counts: npt.NDArray[Any]) -> IntArray:
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
-
-
-def _offsets(values: npt.ArrayLike, what: str, rows: int) -> IntArray:
-    """Check that values are the offsets of so many compressed rows; as a new int64 array."""
-    given = _integers(values, what)
-    if given.shape != (rows + 1,):
-        raise ModelError(f"{what} has shape {given.shape}; it must be ({rows + 1},), one more than rows")
-    offsets = np.array(given, dtype=np.int64)
-    if offsets[0] != 0:
-        raise ModelError(f"{what}[0] is {offsets[0]}; it must be 0")
-    falls = np.flatnonzero(np.diff(offsets) < 0)
-    if falls.size:
-        i = int(falls[0])
-        raise ModelError(
-            f"{what} falls from {offsets[i]} to {offsets[i + 1]} at entry {i + 1}; it must not decrease"
-        )
-    return offsets
-
-
-def _state_offsets(values: npt.ArrayLike) -> IntArray:
-    given = _integers(values, "state_to_choice")
-    _check_states(given.size - 1)
-    offsets = _offsets(given, "state_to_choice", given.size - 1)
-    empty = np.flatnonzero(np.diff(offsets) == 0)
-    if empty.size:
-        raise ModelError(
-            f"state {empty[0]} has no action ({empty.size} such in all); every state needs one: give an "
-            "absorbing state an action that leads back to it"
-        )
-    return offsets
-
-
-def _probabilities(values: npt.NDArray[Any], place: Callable[[int], str]) -> FloatArray:
-    prob = np.array(values, dtype=np.float64)
-    check_finite(prob, place)
-    if prob.size and prob.min() < 0.0:
-        i = int(np.argmin(prob))
-        raise ModelError(f"{place(i)} is {prob[i]}; it must not be negative")
-    return prob
-
-
-def _normalised(
-    prob: FloatArray,
-    offsets: IntArray,
-    dtype: np.dtype[Any],
-    renormalize: bool | None,
-    place: Callable[[int], str],
-) -> FloatArray:
-    """Check that the (non-empty) rows of prob sum to 1 and divide them, in place, by their sums.
-
-    Rounding in the dtype of the input lets the sum of n probabilities stray by about eps sqrt(n).
-    renormalize takes any positive sum; None means that this is not on offer.
+    Examples
+    --------
+    >>> table_of("model.npz")
+    Traceback (most recent call last):
+    fastcmdp.errors.ModelError: a str is no model with a table of transitions; a fastcmdp.CMDP is needed
     """
-    lengths = np.diff(offsets)
-    sums = np.add.reduceat(prob, offsets[:-1])
-    eps = max(EPS, float(np.finfo(dtype).eps)) if dtype.kind == "f" else EPS
-    wrong = np.abs(sums - 1.0) / np.minimum(64 * eps * np.sqrt(lengths), 0.01)
-    if renormalize:
-        wrong[sums > 0.0] = 0.0
-    worst = int(np.argmax(wrong))
-    if wrong[worst] > 1.0:
-        remedy = "" if renormalize is not False else "; renormalize=True divides every row by its sum"
-        raise ModelError(f"{place(worst)} sum to {sums[worst]}; they must sum to 1{remedy}")
-    # Rows that sum to 1 to rounding stay as they are: a model built from its own rows keeps their bits.
-    sums[np.abs(sums - 1.0) <= lengths * EPS] = 1.0
-    prob /= np.repeat(sums, lengths)
-    return prob
-
-
-def _expectation(values: FloatArray, prob: FloatArray, offsets: IntArray) -> FloatArray:
-    """Σ_b prob[b] values[b] over each row; rounding cannot take it out of the range of the row's values."""
-    begin = offsets[:-1]
-    mean = np.add.reduceat(prob * values, begin)
-    return np.clip(mean, np.minimum.reduceat(values, begin), np.maximum.reduceat(values, begin))
-
-
-def _signals(costs: Table, shapes: set[tuple[int, ...]]) -> list[Table]:
-    """The m signals in what was passed as costs; shapes are those that one of them may have as an array."""
-    if costs is None:
-        return []
-    if scipy.sparse.issparse(costs):
-        return [costs]
-    if isinstance(costs, (list, tuple)) and (
-        not costs or any(isinstance(part, np.ndarray) or _is_sparse(part) for part in costs)
-    ):
-        return list(costs)
-    array = numbers_in(costs, "costs")
-    one, many = array.shape in shapes, array.shape[1:] in shapes
-    if one and many and array.ndim == 3:
-        raise ModelError(
-            f"costs has shape {array.shape}, one cost (S, A, S) or {len(array)} costs (m, S, A): "
-            "pass [costs] for the first, list(costs) for the second"
-        )
-    return list(array) if many and not one else [array]
-
-
-def _start(start: npt.ArrayLike | None, n_states: int, renormalize: bool) -> FloatArray:
-    if start is None:
-        return np.full(n_states, 1.0 / n_states)
-    given = numbers_in(start, "start")
-    if given.ndim == 0:
-        _check_range(_integers(given, "start")[None], n_states, lambda _: "start")
-        return np.bincount([int(given)], minlength=n_states).astype(np.float64)
-    prob = _probabilities(
-        _vector(given, "start", n_states, "states"), lambda s: f"start probability of state {s}"
-    )
-    return _normalised(
-        prob, np.array([0, n_states]), given.dtype, renormalize, lambda _: "start probabilities"
-    )
-
-
-def _mask(available: npt.ArrayLike | None, n_states: int, n_actions: int) -> npt.NDArray[np.bool_]:
-    if available is None:
-        return np.ones((n_states, n_actions), dtype=np.bool_)
-    mask = np.asarray(available)
-    if mask.shape != (n_states, n_actions) or mask.dtype != np.bool_:
-        raise ModelError(
-            f"available has shape {mask.shape} and dtype {mask.dtype}; it must be ({n_states}, {n_actions}) "
-            "and bool"
-        )
-    return mask
-
-
-def _stacked(table: Table, what: str) -> scipy.sparse.csr_array:
-    """A table per transition, in any of its three forms, as one canonical CSR array (S*A, S), row s*A + a."""
-    if scipy.sparse.issparse(table):
-        rows, states = table.shape if table.ndim == 2 else (1, 0)
-        if states == 0 or rows == 0 or rows % states:
-            raise ModelError(f"sparse {what} has shape {table.shape}; it must be (S*A, S) with row s*A + a")
-        _check_states(states)
-        return _canonical(table, what)
-    if _is_sparse(table):
-        shapes = {part.shape if scipy.sparse.issparse(part) else None for part in table}
-        shape = shapes.pop()
-        if shapes or shape is None or len(shape) != 2 or shape[0] != shape[1]:
-            raise ModelError(
-                f"{what} is a list with a sparse part; all parts must be sparse (S, S), one per action"
-            )
-        _check_states(shape[0])
-        by_action = scipy.sparse.vstack([_canonical(part, what) for part in table], format="csr")
-        order = np.arange(by_action.shape[0]).reshape(len(table), -1).T.reshape(-1)
-        return by_action[order]
-    array = numbers_in(table, what)
-    if array.ndim != 3 or array.shape[0] != array.shape[2] or array.size == 0:
-        raise ModelError(
-            f"{what} has shape {array.shape}; a dense one must be (S, A, S): state, action, next state. "
-            "np.swapaxes(x, 0, 1) makes that of (A, S, S)"
-        )
-    if array.dtype == np.float16:  # unknown to scipy.sparse
-        array = array.astype(np.float32)
-    rows = array.reshape(-1, array.shape[2])
-    stored = rows != 0  # NaN too
-    targets = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)[stored]
-    offsets = _cumulated(np.count_nonzero(stored, axis=1))
-    return scipy.sparse.csr_array((rows[stored], targets, offsets), shape=rows.shape)
-
-
-def _canonical(table: Table, what: str) -> scipy.sparse.csr_array:
-    """Any sparse table as CSR with sorted rows and no duplicates, real; the user's own is left as it is."""
-    if table.dtype.kind not in "biuf":
-        raise ModelError(f"{what} has dtype {table.dtype}; it must hold real numbers")
-    rows = scipy.sparse.csr_array(table)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
-
-
-def _values_at(
-    table: scipy.sparse.csr_array, values: FloatArray, pattern: scipy.sparse.csr_array
-) -> FloatArray:
-    """A CSR table, with these values, at the stored entries of another, 0 if it has none; both canonical."""
-    if np.array_equal(table.indptr, pattern.indptr) and np.array_equal(table.indices, pattern.indices):
-        return values
-    have, want = (
-        np.repeat(np.arange(rows.shape[0]) * rows.shape[1], np.diff(rows.indptr)) + rows.indices
-        for rows in (table, pattern)
-    )
-    at = np.searchsorted(have, want)
-    have, values = np.append(have, -1), np.append(values, 0.0)  # for what is beyond the last entry
-    return np.where(have[at] == want, values[at], 0.0)
+    if isinstance(given, CMDP):
+        return given
+    told = f"a {type(given).__name__} is no model with a table of transitions; a fastcmdp.CMDP is needed"
+    simulates = isinstance(given, Units)
+    raise ModelError(told + ": a simulator has evaluate(policy), by Monte Carlo, instead" * simulates)

@@ -7,8 +7,11 @@ object of the guarantees. Over replicates,
     violation                the positive part of the mean excess over a limit: the mean over outer steps and over
                              replicates comes first, since guarantees are in expectation; the worst constraint,
     violation_per_replicate  the mean of each replicate's own positive part, at least as large,
-    error                    the mean over replicates of the larger of gap and violation of each, relative: the gap to
-                             |J_r*|, a violation to the range of J_c over all policies.
+    error                    the mean over replicates of the larger of gap and violation of each, relative to the
+                             ranges of J_r and of J_c over all policies (``Scales``).
+
+What an output is, is the method's own: pi_0..pi_{K-1}, pi_1..pi_K, or members of N_0 (``fastcmdp.runs.record``). A
+range can be wide beside a limit, and a limit missed many times over then makes a small error: ``notes`` tells it.
 
 Every budget has a schedule of its own (``Algorithm.for_samples``): a guarantee is about a run to its end, with step
 sizes chosen for that end, so a long run's beginning is no substitute for a short run.
@@ -39,10 +42,12 @@ from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.plots import curves
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.results import Averages, Result
-from fastcmdp.solve import EXACT_CHOICES, Progress
+from fastcmdp.runs import Averages, Result, excess
+from fastcmdp.runs.scales import Scales
+from fastcmdp.solve import Progress
 from fastcmdp.solve import solve as run
 from fastcmdp.tuned import check_constants, constants_for, read_constants
+from fastcmdp.worlds import EXACT_CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,49 +55,7 @@ if TYPE_CHECKING:
 Float = NDArray[np.float64]
 
 TOLERANCE = 0.01  # of the range of J_c: what counts as met when a small violation is allowed
-
-
-@dataclass(frozen=True)
-class Scales:
-    """What relative errors are relative to, in the user's units.
-
-    Attributes
-    ----------
-    reward : float
-        |J_r*|, or where that is nothing against what rewards could add up to, the range of J_r.
-    constraints : float64[m]
-        The range of J_ci over all policies; where a constraint hardly depends on the policy, the range it could have.
-    """
-
-    reward: float
-    constraints: Float
-
-    @classmethod
-    def of(cls, cmdp: CMDP, best: Optimum) -> Scales:
-        """Those of a model.
-
-        Examples
-        --------
-        >>> import fastcmdp as fc
-        >>> cmdp = fc.envs.river_swim()
-        >>> best = fc.optimum(cmdp)
-        >>> scales = Scales.of(cmdp, best)
-        >>> scales.reward == best.reward, bool(scales.constraints[0] == best.constraint_range[0] @ [-1, 1])
-        (True, True)
-        """
-        unit = 1.0 - cmdp.gamma  # values range over the signals' scales divided by this
-        conceivable = cmdp.reward_scale / unit
-        attainable = best.constraint_range[:, 1] - best.constraint_range[:, 0]
-        width = np.abs(cmdp.constraint_scale) / unit
-        return cls(
-            reward=abs(best.reward) if abs(best.reward) > 1e-6 * conceivable else conceivable,
-            constraints=np.where(attainable > 1e-6 * width, attainable, width),
-        )
-
-    def errors(self, cmdp: CMDP, averages: Averages) -> Float:
-        """The larger of gap and worst violation of each replicate, relative; float64[R], NaN where unknown."""
-        worst = (averages.violation / self.constraints).max(axis=1, initial=0.0)
-        return np.asarray(np.maximum(averages.gap / self.reward, worst))
+MISSED = 0.1  # of the limit itself: what is told although it may be little beside the range
 
 
 @dataclass(frozen=True)
@@ -164,7 +127,7 @@ def _least(slack: Float) -> Float:
 
 def _gap_and_violation(cmdp: CMDP, best: Optimum, averages: Averages) -> dict[str, Any]:
     def violation(mean: Float) -> Float:
-        return np.asarray(np.maximum(-cmdp.slack(mean), 0.0).max(axis=-1, initial=0.0))
+        return np.asarray(excess(cmdp, mean).max(axis=-1, initial=0.0))
 
     return {
         "gap": bootstrap(averages.gap).to_dict(),
@@ -242,10 +205,33 @@ class Comparison:
             return np.asarray((self.optimum.reward - mean[..., 0]) / self.scales.reward)
 
         def violation(mean: Float) -> Float:
-            excess = np.maximum(-self.cmdp.slack(mean), 0.0) / self.scales.constraints
-            return np.asarray(excess.max(axis=-1, initial=0.0))
+            missed = excess(self.cmdp, mean) / self.scales.constraints
+            return np.asarray(missed.max(axis=-1, initial=0.0))
 
         return Line(label, samples, bootstrap(values, gap), bootstrap(values, violation))
+
+    def notes(self) -> list[str]:
+        """Limits that are missed by much of their own size, whatever that is beside their range."""
+        made = []
+        for entry in self.entries:
+            values = _values(entry.result.mixture)
+            known = values[np.isfinite(values).all(axis=1)]
+            missed = (
+                excess(self.cmdp, known.mean(axis=0)) if len(known) else np.zeros(self.cmdp.n_constraints)
+            )
+            for i, name in enumerate(self.cmdp.names[1:]):
+                limit = float(self.cmdp.limits[i])
+                if (
+                    limit
+                    and missed[i] > MISSED * abs(limit)
+                    and missed[i] > TOLERANCE**2 * self.scales.constraints[i]
+                ):
+                    made.append(
+                        f"{entry.variant.label} at {entry.budget:.3g} samples misses the limit {self.cmdp.sense[i]} "
+                        f"{limit:.6g} of {name} by {missed[i]:.3g}, {missed[i] / abs(limit):.3g} times the limit, "
+                        f"{missed[i] / self.scales.constraints[i]:.2%} of its range"
+                    )
+        return made
 
     def table(self) -> str:
         """Text for reading: one line a method and budget."""
@@ -328,29 +314,30 @@ def check_budgets(samples: float | Sequence[float]) -> list[float]:
     return sorted({int(x) if float(x).is_integer() and x < 2**53 else float(x) for x in given.ravel()})
 
 
-def check_problem(cmdp: CMDP, policy: Policy | None, best: Optimum | None) -> Policy:
+def check_problem(cmdp: CMDP, policy: Policy | None, best: Optimum | bool | None) -> Policy:
     """The policy class, once model, policy and optimum are of the right kinds."""
     if not isinstance(cmdp, CMDP):
         raise SettingError(
             f"cmdp = {cmdp!r}: a CMDP is expected, from CMDP.from_arrays, fastcmdp.load or fastcmdp.envs; simulators "
             "have no exact optimum to compare with"
         )
-    if policy is not None and (isinstance(policy, type) or not hasattr(policy, "bind")):
+    if policy is not None and not isinstance(policy, Policy):
         raise SettingError(
             f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
         )
-    if best is not None and not isinstance(best, Optimum):
-        raise SettingError(f"optimum = {best!r}: what fastcmdp.optimum returned is expected")
+    if best is not None and best is not True and not isinstance(best, Optimum):
+        raise SettingError(f"optimum = {best!r}: what fastcmdp.optimum returned, or True, is expected")
     return policy or TabularSoftmax()
 
 
-def exact_problem(cmdp: CMDP, best: Optimum | None) -> Optimum:
-    """The optimum to compare with, or a SettingError where the model is too large for it."""
+def exact_problem(cmdp: CMDP, best: Optimum | bool | None) -> Optimum:
+    """The optimum to compare with, or a SettingError where the model is large and nobody asked for it."""
     if best is None and cmdp.n_choices > EXACT_CHOICES:
         raise SettingError(
-            f"the model has {cmdp.n_choices} choices; the exact optimum, which this needs, is for up to {EXACT_CHOICES}"
+            f"the model has {cmdp.n_choices} choices; the exact optimum, which this needs, is computed unasked up to "
+            f"{EXACT_CHOICES}: give optimum=True, or optimum=fastcmdp.optimum(cmdp) to have it once for several calls"
         )
-    return exact_optimum(cmdp) if best is None else best
+    return best if isinstance(best, Optimum) else exact_optimum(cmdp)
 
 
 def compare(
@@ -363,7 +350,7 @@ def compare(
     replicates: int = 8,
     seed: int = 0,
     threads: int | None = None,
-    optimum: Optimum | None = None,
+    optimum: Optimum | bool | None = None,
     progress: Callable[[Stage, Progress], object] | None = None,
 ) -> Comparison:
     """Run several algorithms at the same budgets of samples and set them beside the exact optimum.
@@ -371,7 +358,7 @@ def compare(
     Parameters
     ----------
     cmdp : CMDP
-        Of up to 20,000 choices.
+        Of up to 20,000 choices, or with ``optimum``.
     algorithms : names, classes of settings or Variants; default: all
         A name may carry settings that stay fixed: ``"pd-anpg?method=sgd&average=uniform"``.
     samples : float or sequence
@@ -384,8 +371,8 @@ def compare(
     seed : int
         The run of ``solve`` with this seed, for every method and budget.
     threads : int, optional
-    optimum : Optimum, optional
-        One that you have.
+    optimum : Optimum or True, optional
+        One that you have; True: compute it however large the model is.
     progress : callable, optional
         Called with a Stage and ``solve``'s Progress a few times a second.
 
@@ -521,6 +508,7 @@ def _table(of: Comparison) -> str:
         "error: the larger of"
     )
     lines.append(
-        "gap and violation, relative to the optimum and to what the constraint can range over, mean over replicates."
+        "gap and violation, relative to what reward and constraint can range over, mean over replicates."
     )
+    lines += of.notes()
     return "\n".join(lines)

@@ -17,6 +17,10 @@ class BudgetError(SettingError):
     """A budget of samples is less than one outer step of the algorithm takes."""
 
 
+class UnsavedWarning(RuntimeWarning):
+    """The file that was to keep a run could not be written at its end."""
+
+
 class InfeasibleError(ModelError):
     """No policy meets the constraints. What is known about why is attached; fields that nobody found are empty.
 

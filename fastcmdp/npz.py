@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import struct
-import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,26 +17,19 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import opened, replacing
 
-_DAMAGE = (
+_DAMAGE = (  # some of these from headers of old arrays
     ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError,
-    OverflowError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile,
+    OverflowError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile, tokenize.TokenError, MemoryError,
+    Warning,
 )  # fmt: skip
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays under their names to ``path``, through a temporary file that is flushed to disk and renamed."""
-    target = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Write arrays under their names to ``path``, whole or not at all; errors as `fastcmdp.files.replacing`."""
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def read_arrays(path: str | Path, most_bytes: int = 1 << 34) -> dict[str, NDArray[Any]]:
@@ -50,7 +42,8 @@ def read_arrays(path: str | Path, most_bytes: int = 1 << 34) -> dict[str, NDArra
     ModelError
         Not such a file, damaged, with Python objects in it, or with more than ``most_bytes`` once unpacked.
     """
-    data = Path(path).read_bytes()
+    with opened(path) as file:
+        data = file.read()
     arrays = {}
     left = most_bytes
     try:
@@ -59,8 +52,8 @@ def read_arrays(path: str | Path, most_bytes: int = 1 << 34) -> dict[str, NDArra
                 left -= member.file_size
                 if left < 0:
                     raise ValueError(f"more than {most_bytes} bytes once unpacked")
-                with archive.open(member) as file:
-                    content = file.read(member.file_size + 1)
+                with archive.open(member) as part:
+                    content = part.read(member.file_size + 1)
                 arrays[member.filename.removesuffix(".npy")] = _array(content)
     except _DAMAGE as error:
         raise ModelError(f"{path}: not a .npz file of arrays, or damaged ({error})") from error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.results import Result
+from fastcmdp.runs import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,7 @@ LIMIT = "#000000"
 FEASIBLE = "#009E73"
 COLOURS = (LEARNED, OPTIMUM, FEASIBLE, "#CC79A7", "#56B4E9", "#E69F00", LIMIT, "#7A7A7A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ENDINGS = (".png", ".svg", ".pdf")  # of files that plots are written to
 DASHES = ("-", "--", ":")
 ALLOWED: dict[str, Any] = {"color": FEASIBLE, "alpha": 0.12, "linewidth": 0, "zorder": 0}
 STYLE: dict[Any, Any] = {
@@ -44,9 +45,9 @@ STYLE: dict[Any, Any] = {
 def plot_run(result: Result, path: str | Path | None = None, *, title: str | None = None) -> Figure:
     """Draw J_r, and below it each constraint's J, against the transitions drawn by one replicate.
 
-    The thick line is the mixture of all policies so far (the mean of J(pi_k) up to there, which guarantees are
-    about), the light one the policies themselves at the trace points, or their means between these where the
-    model is too large to evaluate them; both are means over replicates, each in a band from the least replicate
+    The thick line is the mixture of the policies of the output so far (the mean of their J up to there, which
+    guarantees are about), the light one the policies themselves at the trace points, or their means between these where
+    the model is too large to evaluate them; both are means over replicates, each in a band from the least replicate
     to the greatest. Lines mark the optimum and the limit; the side of the limit that is allowed is shaded.
 
     Parameters
@@ -65,7 +66,7 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
     Raises
     ------
     SettingError
-        Matplotlib is not installed, or does not know the ending of ``path``.
+        Matplotlib is not installed, or ``path`` ends otherwise.
 
     Examples
     --------
@@ -75,6 +76,7 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
     >>> len(plot_run(result).axes)
     2
     """
+    check_ending(path)
     matplotlib = _matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
@@ -109,12 +111,15 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
+def check_ending(path: str | Path | None) -> None:
+    """Raise a SettingError unless a plot can be written to a file of that name: before drawing, or a long run."""
+    if path is not None and Path(path).suffix.lower() not in ENDINGS:
+        raise SettingError(f"{path}: a plot is a file {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+
+
 def _save(figure: Figure, path: str | Path | None) -> None:
     if path is not None:
-        try:
-            figure.savefig(path, dpi=150)
-        except ValueError as error:
-            raise SettingError(f"{path}: {error}") from error
+        figure.savefig(path, dpi=150)
 
 
 def plot_comparison(
@@ -138,7 +143,7 @@ def plot_comparison(
     Raises
     ------
     SettingError
-        Matplotlib is not installed, or does not know the ending of ``path``.
+        Matplotlib is not installed, or ``path`` ends otherwise.
 
     Examples
     --------
@@ -146,8 +151,9 @@ def plot_comparison(
     >>> from fastcmdp.plots import plot_comparison
     >>> found = fc.compare(fc.envs.river_swim(), samples=[1e5, 2e5], replicates=2)
     >>> [axes.get_ylabel() for axes in plot_comparison(found).axes]
-    ['gap / optimum', 'violation / range']
+    ['gap / range', 'violation / range']
     """
+    check_ending(path)
     matplotlib = _matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
@@ -172,7 +178,7 @@ def plot_comparison(
                 drawn = axes.plot(line.samples, mean, linewidth=1.6, label=line.label, **look)
                 axes.fill_between(line.samples, low, high, color=look["color"], alpha=0.15, linewidth=0)
             handles += drawn
-        for i, (axes, name) in enumerate(zip(panels, ("gap / optimum", "violation / range"), strict=False)):
+        for i, (axes, name) in enumerate(zip(panels, ("gap / range", "violation / range"), strict=False)):
             bands = [(line.gap, line.violation)[i] for line in lines]
             _logarithm_and_zero(
                 axes, np.concatenate([[], *(np.ravel((b.low, b.mean, b.high)) for b in bands)])
@@ -234,21 +240,14 @@ def curves(result: Result) -> tuple[Float, Float, Float]:
     """
     trace, cmdp = result.trace, result.cmdp
     n, m = trace.done, cmdp.n_constraints
-    outer = trace.outer[:n].astype(np.float64)
-    kept = trace.kept[:, :n, None].astype(np.float64)
-    kept[kept == 0] = np.nan
-    steps = np.diff(trace.kept[:, :n], axis=1)[:, :, None]
+    outer, kept = trace.outer[:n], trace.kept[:, :n]
+    last = result.algorithm.output.last
     if trace.exact:
-        iterates = np.concatenate([trace.reward[:, :n, None], trace.constraints[:, :n]], axis=2)
-        sums = np.cumsum((iterates[:, 1:] + iterates[:, :-1]) / 2 * steps, axis=1)
-        mixture = np.concatenate([iterates[:, :1], sums / kept[:, 1:]], axis=1)
+        iterates, mixture = trace.values[:, :n], trace.means(last)[0]
+        mixture[(kept == 0) & (outer > 0)] = np.nan
     else:
-        totals = trace.sums[:, :n, : 1 + m]
-        unknown = np.full((len(totals), min(n, 1), 1 + m), np.nan)
-        width = np.where(steps > 0, steps, np.nan)
-        between, so_far = np.diff(totals, axis=1) / width, totals[:, 1:] / kept[:, 1:]
-        iterates = cmdp.to_user_values(np.concatenate([unknown, between], axis=1))
-        mixture = cmdp.to_user_values(np.concatenate([unknown, so_far], axis=1))
+        mixture = cmdp.to_user_values(trace.estimates(last)[:, :, : 1 + m])
+        iterates = cmdp.to_user_values(trace.estimates(0.0)[:, :, : 1 + m])
         ended = (result.failed >= 0)[:, None] & (outer > result.failed[:, None])
         iterates[ended], mixture[ended] = np.nan, np.nan
     going = result.failed < 0

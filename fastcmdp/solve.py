@@ -1,37 +1,36 @@
-"""The outer loop that all algorithms share: threads, trace, progress, checkpoints, Ctrl-C.
-
-An algorithm supplies a run: arrays with a leading replicate axis and one call that moves one replicate on by n
-outer steps. Everything here is about when to call it. Results do not depend on how the steps are cut into
-calls, nor on which thread makes them.
-"""
+"""`solve`: set up a run and move it on, with progress, checkpoints and Ctrl-C. The loop is `fastcmdp.runs.loop`'s."""
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.exact import Optimum, optimum
-from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
-from fastcmdp.problem import Problem
-from fastcmdp.results import Result, new_trace, read_run, restore
+from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
+from fastcmdp.exact import Optimum
+from fastcmdp.policies import Policy, check_policy
+from fastcmdp.runs import Result, even_points, new_record, read_run, restore
+from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import build_tables
+from fastcmdp.text import duration
+from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
-EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
-_PIECE = 0.2  # seconds between two looks at the clock
+WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
+LEAST_WINDOWS = 20
+_SPEED = 2e7  # transitions a second and thread; roughly, as the following
+_EVALUATION = 4e-4, 5e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_SHORT = 0.2  # seconds of evaluations that nobody minds
+_TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
+_LONG = 5.0  # seconds of silence that are told beforehand
 _CHECKPOINT = 30.0  # seconds between two saves
 
 
@@ -53,7 +52,7 @@ def solve(
     seed: int = 0,
     replicates: int = 1,
     threads: int | None = None,
-    trace: int = 200,
+    trace: int | None = None,
     draws: str = "fast",
     optimum: Optimum | bool | None = None,
     progress: Callable[[Progress], object] | None = None,
@@ -76,8 +75,10 @@ def solve(
         Independent runs; replicate r is the same whatever their number.
     threads : int, optional
         Default: the processors at hand, at most one a replicate.
-    trace : int
-        Number of windows into which the run is cut for its record; at their ends policies are evaluated.
+    trace : int, optional
+        Number of windows of equal length into which the run is cut for its record; policies are evaluated at their
+        ends, and at steps 1, 2, 4, .. of the first. Default: 200, or as many as evaluations take a fifth of the run
+        for, but 20 at least (judged by the sizes of model and run alone, so that it is the same everywhere).
     draws : "fast" or "exact"
         One random word a transition, each draw from n branches within (n + 1) 2^-32 of its law in total
         variation; or two words and 2^-53, at about half the speed.
@@ -111,11 +112,7 @@ def solve(
     (True, (2,), (2, 1))
     """
     algorithm = PDANPG() if algorithm is None else algorithm
-    if isinstance(optimum, Optimum) and isinstance(cmdp, CMDP) and optimum.policy.shape != (cmdp.n_choices,):
-        raise SettingError(
-            f"optimum is one of a model with {optimum.policy.size} choices, this one has {cmdp.n_choices}"
-        )
-    for name, value in (("replicates", replicates), ("trace", trace)):
+    for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
         if not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if not is_whole(seed, 0):
@@ -126,16 +123,11 @@ def solve(
         policy or default_policy(cmdp),
         int(seed),
         int(replicates),
-        int(trace),
+        trace if trace is None else int(trace),
         optimum,
         draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
-
-
-def default_policy(cmdp: CMDP | Simulator) -> Policy:
-    """The policy class where none is given."""
-    return LogLinear() if isinstance(cmdp, Simulator) else TabularSoftmax()
 
 
 def start(
@@ -144,44 +136,55 @@ def start(
     policy: Policy,
     seed: int,
     replicates: int,
-    windows: int,
+    windows: int | NDArray[np.int64] | None,
     known: Optimum | bool | None = None,
     draws: str = "fast",
 ) -> Result:
-    """Set up a run that has not moved; ``resume`` moves it."""
-    if not isinstance(cmdp, CMDP | Simulator):
-        raise ModelError(f"the model is of type {type(cmdp).__name__}; give a CMDP or a Simulator")
+    """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
+    exact_model = has_table(cmdp)
     if not isinstance(algorithm, Algorithm):
         raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
-    if isinstance(policy, type) or not hasattr(policy, "bind"):
-        raise SettingError(
-            f"policy = {policy!r}: give TabularSoftmax(), LogLinear(features) or NeuralSoftmax(features)"
-        )
-    if isinstance(cmdp, Simulator) and not algorithm.simulation:
+    check_policy(policy)
+    if not exact_model and not algorithm.simulation:
         raise SettingError(
             f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
-    tables: Any
-    best = None
     try:
-        bound = policy.bind(cmdp)
-        if isinstance(cmdp, Simulator):
-            if isinstance(known, Optimum) or known:
-                raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-            tables = cmdp.world(bound, algorithm.simulation == "chains")
-        else:
-            if known is None:
-                known = cmdp.n_choices <= EXACT_CHOICES
-            best = known if isinstance(known, Optimum) else (optimum(cmdp) if known else None)
-            tables = build_tables(cmdp, draws)
-        run = algorithm.run(Problem(cast(CMDP, cmdp), tables, bound, best, draws), seed, replicates)
-        trace = new_trace(algorithm.outer, windows, replicates, cmdp, best is not None)
+        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(
-            f"not enough memory for replicates = {replicates} with policy = {policy!r} ({error}); give fewer, or a "
-            "smaller policy"
+            f"not enough memory for replicates = {replicates} with policy = {policy!r} and {algorithm!r} ({error}); "
+            "give fewer, a smaller policy, or smaller settings"
+        ) from error
+    exact = world.optimum is not None
+    try:
+        if windows is None:
+            windows = default_windows(world.table, algorithm) if exact else WINDOWS
+        points = even_points(algorithm.outer, windows) if isinstance(windows, int) else windows.copy()
+        trace = new_record(algorithm, cmdp, points, replicates, exact=exact)
+    except MemoryError as error:
+        raise SettingError(
+            f"not enough memory for the record of trace = {windows} windows of {replicates} replicates ({error}); give "
+            "a smaller trace, or fewer replicates"
         ) from error
     return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
+
+
+def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
+    """How many windows a trace has by default.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> large = fc.envs.garnet(n_states=2000, seed=1)
+    >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
+    (20, 200)
+    """
+    each = _EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches
+    # A fifth for two threads: evaluations have one.
+    affordable = max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT) / each
+    return int(min(max(affordable, LEAST_WINDOWS), WINDOWS))
 
 
 def resume(
@@ -216,6 +219,8 @@ def resume(
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
+    if not result.finished:
+        _tell_cost(result)
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
@@ -227,6 +232,25 @@ def resume(
             stacklevel=3,
         )
     return result
+
+
+def _tell_cost(result: Result) -> None:
+    """Say beforehand what a run will be silent about for long."""
+    made, model = result.algorithm, result.cmdp
+    step, pilot = made.outer_samples(model), made.fixed_samples(model)
+    told = {"one outer step": step}
+    if pilot > made.outer * step:  # else it is a small part of a run that tells how it goes on
+        told["the pilot"] = pilot
+    for what, samples in told.items():
+        if samples * _TRANSITION > _LONG:
+            warnings.warn(
+                f"{what} of {made.name} draws {samples:.3g} transitions a replicate, which takes about "
+                f"{duration(samples * _TRANSITION)} on tables, and the run tells nothing until it is over; "
+                f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
+                "it shorter",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 class _Loop:
@@ -241,34 +265,39 @@ class _Loop:
         piece: int | None,
     ) -> None:
         self.result = result
-        self.replicates = result.run.state.outer.shape[0]
-        n = min(threads or len(os.sched_getaffinity(0)), self.replicates)
-        self.pool = ThreadPoolExecutor(n, thread_name_prefix="fastcmdp")
-        self.works: SimpleQueue[Any] = SimpleQueue()
-        for _ in range(n):
-            self.works.put(result.run.work())
+        self.crew = Crew(result.run, threads, piece)
         self.progress, self.checkpoint = progress, checkpoint
-        self.fixed_piece, self.piece = piece, piece or 1
         self.saved = time.monotonic()
+        self.before = result.trace.seconds
 
     def run(self) -> None:
-        result = self.result
         try:
-            while not result.finished:
-                if result.trace.done > 0:
-                    self._advance_to(int(result.trace.outer[result.trace.done]))
-                result.trace.record(result.run)
-                if self.checkpoint is not None and time.monotonic() - self.saved > _CHECKPOINT:
-                    self._save()
+            with self.crew:
+                follow(self.crew, self.result.trace, tell=self._tell, noted=self._noted)
         except KeyboardInterrupt:
+            if self.crew.abandoned:
+                raise
             if self.progress is None and self.checkpoint is None:
                 warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
         finally:
-            self.pool.shutdown()
-            if self.checkpoint is not None:
-                self._save()
+            if self.checkpoint is not None and not self.crew.abandoned:
+                self._save(UnsavedWarning)
 
-    def _save(self) -> None:
+    def _tell(self) -> None:
+        """After each round of pieces."""
+        trace, state = self.result.trace, self.result.run.state
+        trace.seconds = self.before + self.crew.seconds
+        if self.progress is not None:
+            outer = max(int(state.outer.min()), 0)
+            total, samples = self.result.algorithm.outer, int(state.samples.sum())
+            self.progress(Progress(outer, total, samples, trace.seconds, self.result))
+
+    def _noted(self) -> None:
+        """After each point of the record."""
+        if self.checkpoint is not None and time.monotonic() - self.saved > _CHECKPOINT:
+            self._save()
+
+    def _save(self, category: type[RuntimeWarning] = RuntimeWarning) -> None:
         """Save, or say that it failed and go on: a run is worth more than its checkpoint."""
         assert self.checkpoint is not None
         try:
@@ -277,42 +306,10 @@ class _Loop:
             reason = error.strerror or error
             warnings.warn(
                 f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
-                RuntimeWarning,
+                category,
                 stacklevel=5,
             )
         self.saved = time.monotonic()
-
-    def _advance_to(self, target: int) -> None:
-        """Move every replicate to outer step ``target``, in rounds of about _PIECE seconds."""
-        state = self.result.run.state
-        while (left := np.where(state.failed >= 0, 0, target - state.outer)).any():
-            began = time.perf_counter()
-            tasks = [
-                self.pool.submit(self._piece, int(r), min(int(left[r]), self.piece))
-                for r in np.flatnonzero(left)
-            ]
-            try:
-                wait(tasks)
-            except KeyboardInterrupt:
-                wait(tasks)  # pieces are short; replicates then stand at whole outer steps
-                raise
-            for task in tasks:
-                task.result()
-            seconds = time.perf_counter() - began
-            self.result.trace.seconds += seconds
-            if self.fixed_piece is None:
-                self.piece = max(1, int(self.piece * min(2.0, _PIECE / max(seconds, 1e-9))))
-            if self.progress is not None:
-                outer = max(int(state.outer.min()), 0)
-                total, samples = self.result.algorithm.outer, int(state.samples.sum())
-                self.progress(Progress(outer, total, samples, self.result.trace.seconds, self.result))
-
-    def _piece(self, r: int, n_steps: int) -> None:
-        work = self.works.get()
-        try:
-            self.result.run.advance(r, n_steps, work)
-        finally:
-            self.works.put(work)
 
 
 def load_run(
@@ -342,7 +339,7 @@ def load_run(
             k: tuple(v) if isinstance(v, list) else v for k, v in head["settings"].items()
         }
         made = algorithm_by_name(head["algorithm"])(**settings)
-        replicates, windows = len(arrays["state_outer"]), len(arrays["trace_outer"]) - 1
+        replicates, points = len(arrays["state_outer"]), arrays["trace_outer"]
         seed, exact, draws = int(head["seed"]), bool(head["exact"]), str(head["draws"])
         if seed < 0 or draws not in ("fast", "exact"):
             raise ValueError(f"seed {seed}, draws {draws!r}")
@@ -354,12 +351,12 @@ def load_run(
         policy or default_policy(cmdp),
         seed,
         replicates,
-        windows,
-        (exact and not isinstance(cmdp, Simulator)) if optimum is None else optimum,
+        points,
+        (exact and has_table(cmdp)) if optimum is None else optimum,
         draws,
     )
     restore(result, path, head, arrays)
     return result
 
 
-__all__ = ["Progress", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]

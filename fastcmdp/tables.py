@@ -60,6 +60,7 @@ def build_tables(cmdp: CMDP, draws: str = "fast") -> kt.Tables:
         log_gamma_inverse=1.0 / math.log(cmdp.gamma),
         horizon=1.0 / (1.0 - cmdp.gamma),
         n_signals=1 + cmdp.n_constraints,
+        stop=np.zeros(1, np.int64),
     )
 
 

@@ -37,10 +37,11 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.cmdp import CMDP
-from fastcmdp.compare import Algorithms, Scales, check_budgets, check_problem, exact_problem, variants
+from fastcmdp.compare import Algorithms, check_budgets, check_problem, exact_problem, variants
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
+from fastcmdp.runs.scales import Scales
 from fastcmdp.solve import solve as run
 from fastcmdp.tuned import Constants, write_constants
 
@@ -178,7 +179,7 @@ def tune(
     seed: int = 0,
     policy: Policy | None = None,
     threads: int | None = None,
-    optimum: Optimum | None = None,
+    optimum: Optimum | bool | None = None,
     progress: Callable[[Tuning], object] | None = None,
 ) -> Tuned:
     """Search for the constants with which each method errs least at a budget of samples.
@@ -186,7 +187,7 @@ def tune(
     Parameters
     ----------
     cmdp : CMDP
-        Of up to 20,000 choices.
+        Of up to 20,000 choices, or with ``optimum``.
     algorithms : names, classes of settings or Variants; default: all
         Settings of a variant, ``"pd-anpg?inner=50"``, stay fixed; its other constants are searched.
     samples : float
@@ -200,8 +201,8 @@ def tune(
         random streams.
     policy : TabularSoftmax, LogLinear, ...
     threads : int, optional
-    optimum : Optimum, optional
-        One that you have.
+    optimum : Optimum or True, optional
+        One that you have; True: compute it however large the model is.
     progress : callable, optional
         Called with a Tuning after each trial.
 

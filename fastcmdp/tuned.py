@@ -17,9 +17,9 @@ import numpy as np
 
 from fastcmdp.algorithms.base import is_finite
 from fastcmdp.algorithms.variants import Variant, variant
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.io.files import opened, replacing
+from fastcmdp.files import opened, replacing
+from fastcmdp.text import unknown
 
 Constants = dict[str, dict[str, float]]
 

@@ -14,12 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError
+from fastcmdp.text import visible
 
 FloatArray = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 TINY = 1e-3  # signals that are smaller are scaled up: solvers' tolerances are absolute
 HUGE = 1e150  # beyond this, sums and products of values would overflow
+FORBIDDEN = (
+    ". Leave out actions that a state must not take: from_arrays(..., available=np.isfinite(R)), R (S, A)"
+)
 
 
 class Units:
@@ -37,6 +41,16 @@ class Units:
     def n_constraints(self) -> int:
         """Number of constraints m."""
         return len(self.limits)
+
+    @property
+    def unit(self) -> float:
+        """1 - gamma: the chance that a step is the last one; it takes sums to means."""
+        return 1.0 - self.gamma
+
+    @property
+    def horizon(self) -> float:
+        """1 / (1 - gamma): the mean number of steps, and the discounted sum of ones."""
+        return 1.0 / (1.0 - self.gamma)
 
     def to_user_values(self, values: npt.ArrayLike) -> FloatArray:
         """J in kernel units, (..., 1+m), to the user's units, equation (6).
@@ -73,6 +87,24 @@ class Units:
         """
         user = _last_axis(values, 1 + self.n_constraints, "values")
         return self._sign * (self.limits - user[..., 1:])
+
+    @property
+    def rollout_length(self) -> float:
+        """Expected transitions of a rollout with a geometric horizon: the reward of its last pair needs none."""
+        return self.gamma / (1.0 - self.gamma)
+
+    @property
+    def signal_factor(self) -> FloatArray:
+        """Signals in kernel units are this times rewards and costs, plus `signal_offset`, (1+m,)."""
+        factor: FloatArray = np.append(1.0, -self._sign) / np.append(self.reward_scale, self.constraint_scale)
+        return factor
+
+    @property
+    def signal_offset(self) -> FloatArray:
+        """What a signal of zero reward or cost is in kernel units, (1+m,)."""
+        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
+        shift /= np.append(self.reward_scale, self.constraint_scale)
+        return shift
 
     @property
     def _sign(self) -> FloatArray:
@@ -120,11 +152,15 @@ def discount(gamma: float) -> float:
     return float(gamma)
 
 
-def check_finite(values: FloatArray, place: Callable[[int], str]) -> None:
+def check_finite(values: FloatArray, place: Callable[[int], str], remedy: str = "") -> None:
+    """A ModelError unless all values can be computed with; ``remedy`` is told where one is -inf."""
     good = np.abs(values) < HUGE
     if not good.all():
         i = int(np.argmin(good))
-        raise ModelError(f"{place(i)} is {values[i]}; it must be a finite number, below {HUGE:g} in size")
+        raise ModelError(
+            f"{place(i)} is {values[i]}; it must be a finite number, below {HUGE:g} in size"
+            + (remedy if values[i] == -np.inf else "")
+        )
 
 
 def numbers_in(values: Any, what: str) -> npt.NDArray[Any]:
@@ -160,7 +196,7 @@ def signal_names(names: Sequence[str] | None, m: int) -> tuple[str, ...]:
         raise ModelError(
             f"names is {names!r}; it must be {1 + m} different strings: the reward's, then each cost's"
         )
-    return tuple(names)
+    return tuple(map(visible, names))
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

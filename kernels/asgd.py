@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel, reassociated
-from fastcmdp.kernels.vectors import dot
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 
 
 class Momentum(NamedTuple):
@@ -81,9 +82,13 @@ def fill_weights(momentum, tail, weights):
         weights.push[h] = (into_u * n + into_w * (1.0 - p) * geometric) / (n_steps - tail)
 
 
-@kernel
-def asgd_lazy(momentum, weights, scores, target, n_steps, n_slots, inner, omega):
-    """Run H = n_steps steps on sparse scores; omega[0:n_slots] is the tail average."""
+@generic("scores")
+def asgd(scores, momentum, weights, target, n_steps, n_slots, inner, omega):
+    """Run H = n_steps steps; omega[0:n_slots] is the tail average."""
+
+
+@asgd.on(SparseScores)
+def asgd_lazy(scores, momentum, weights, target, n_steps, n_slots, inner, omega):
     u, w, last = inner.u, inner.w, inner.last
     decay, mix, into_u, into_w = coefficients(momentum)
     for i in range(n_slots):
@@ -121,28 +126,12 @@ def _step(g, target, u, w, omega, decay, mix, into_u, into_w, push):
         omega[j] -= push * e * g[j]
 
 
-@kernel
-def asgd_dense(momentum, weights, scores, target, n_steps, d, inner, omega):
-    """Run H = n_steps steps on dense scores; omega[0:d] is the tail average."""
-    u, w = inner.u, inner.w
+@asgd.on(DenseScores)
+def asgd_dense(scores, momentum, weights, target, n_steps, n_slots, inner, omega):
+    u, w, d = inner.u, inner.w, n_slots
     decay, mix, into_u, into_w = coefficients(momentum)
     u[:d] = 0.0
     w[:d] = 0.0
     omega[:d] = 0.0
     for h in range(n_steps):
         _step(scores.dense[h], target[h], u, w, omega, decay, mix, into_u, into_w, weights.push[h])
-
-
-@kernel
-def natural_norm(scores, omega, n_steps, is_dense):
-    """omega . F omega with the batch's Fisher estimate F = mean of g g': the mean square of g_h . omega."""
-    total = 0.0
-    for h in range(n_steps):
-        change = 0.0
-        if is_dense:
-            change = dot(scores.dense[h], omega)
-        else:
-            for k in range(scores.first[h], scores.first[h + 1]):
-                change += scores.value[k] * omega[scores.slot[k]]
-        total += change * change
-    return total / n_steps

@@ -27,7 +27,7 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policies import prepare_row
+from fastcmdp.kernels.policy.softmax import prepare_row
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label

@@ -16,12 +16,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel, reassociated
-from fastcmdp.kernels.neural import backward, forward
-from fastcmdp.kernels.policies import DenseFeatures, Network, SparseFeatures, Tabular, _is
-from fastcmdp.kernels.relu import ReluNetwork, relu_nudge, relu_value
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel, reassociated
+from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
+from fastcmdp.kernels.policy.network import Network, backward, forward
+from fastcmdp.kernels.policy.relu import ReluNetwork, relu_nudge, relu_value
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.vectors import dot
 
 _U64 = np.uint64
@@ -69,85 +70,80 @@ class Gradients(NamedTuple):
     bound: float  # B, also for simulators, which keep no rows
 
 
+@generic("policy")
 def critic_form(policy, gradients):
     """(form, first, column, value) of a policy; gradients: room for those of a network, which ``value`` then is."""
-    raise NotImplementedError
 
 
-@overload(critic_form)
-def _critic_form(policy, gradients):
-    if _is(policy, Tabular):
-        return lambda policy, gradients: (
-            OneHot(policy.n_parameters),
-            np.empty(0, np.int64),
-            np.empty(0, np.int32),
-            np.empty(0, np.float64),
-        )
-    if _is(policy, SparseFeatures):
-        # The number of parameters is not known here, nor needed.
-        return lambda policy, gradients: (Sparse(0), policy.first, policy.column, policy.value)
-    if _is(policy, DenseFeatures):
-        return lambda policy, gradients: (
-            Dense(policy.phi.shape[1]),
-            np.empty(0, np.int64),
-            np.empty(0, np.int32),
-            policy.phi.reshape(-1),
-        )
-    if _is(policy, ReluNetwork):
-        return lambda policy, gradients: (Relu(policy.width), policy.first, policy.column, policy.value)
-    if _is(policy, Network):
-        return lambda policy, gradients: (
-            Tangent(gradients.value.shape[0] // gradients.tag.shape[0] - 1),
-            gradients.tag,
-            np.empty(0, np.int32),
-            gradients.value,
-        )
-    return None
+@critic_form.on(Tabular)
+def one_hot_form(policy, gradients):
+    return OneHot(policy.n_parameters), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
 
 
+@critic_form.on(SparseFeatures)
+def sparse_form(policy, gradients):
+    return Sparse(0), policy.first, policy.column, policy.value  # the number of parameters is not needed
+
+
+@critic_form.on(DenseFeatures)
+def dense_form(policy, gradients):
+    phi = policy.phi
+    return Dense(phi.shape[1]), np.empty(0, np.int64), np.empty(0, np.int32), phi.reshape(-1)
+
+
+@critic_form.on(ReluNetwork)
+def relu_form(policy, gradients):
+    return Relu(policy.width), policy.first, policy.column, policy.value
+
+
+@critic_form.on(Network)
+def tangent_form(policy, gradients):
+    d = gradients.value.shape[0] // gradients.tag.shape[0] - 1
+    return Tangent(d), gradients.tag, np.empty(0, np.int32), gradients.value
+
+
+@generic("form", inline=True)
 def feature_row(form, first, value, policy, theta, tables, gradients, q, busy):
     """Where ``predict`` and ``nudge`` find choice q: q, or for tangent features a row, made now if need be.
 
     busy : a row that must not be overwritten, or -1
     """
-    raise NotImplementedError
 
 
-@overload(feature_row, jit_options=INLINE)
-def _feature_row(form, first, value, policy, theta, tables, gradients, q, busy):
-    if _is(form, Tangent):
+@feature_row.otherwise
+def own_row(form, first, value, policy, theta, tables, gradients, q, busy):
+    return q
 
-        def tangent(form, first, value, policy, theta, tables, gradients, q, busy):
-            spare = first.shape[0] - 1
-            row = q % spare
-            if row == busy and first[row] != q:
-                row = spare
-            if first[row] != q:
-                first[row] = q
-                write_gradient(policy, theta, tables, q, gradients.bound, value, row * (form.d + 1))
-            return row
 
-        return tangent
-    return lambda form, first, value, policy, theta, tables, gradients, q, busy: q
+@feature_row.on(Tangent)
+def gradient_row(form, first, value, policy, theta, tables, gradients, q, busy):
+    spare = first.shape[0] - 1
+    row = q % spare
+    if row == busy and first[row] != q:
+        row = spare
+    if first[row] != q:
+        first[row] = q
+        write_gradient(policy, theta, tables, q, gradients.bound, value, row * (form.d + 1))
+    return row
 
 
 @kernel
 def write_gradient(policy, theta, tables, q, bound, value, at):
     """Write the gradient of the logit of choice q at ``at`` .., and the factor after it."""
-    width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
-    n_inputs, width = policy.features.shape[1], policy.width1 + policy.width2
-    hidden, back, z = np.empty(width), np.empty(width), np.zeros(n_outputs)
+    shape = policy.shape
+    n_inputs, width = shape.n_inputs, shape.width1 + shape.width2
+    hidden, back, z = np.empty(width), np.empty(width), np.zeros(shape.n_outputs)
     s = tables.choice_state[q]
     position = q - tables.state_to_choice[s]
     n_rows = policy.state_to_row[s + 1] - policy.state_to_row[s]
     row, output = (position, 0) if n_rows > 1 else (0, position)
-    x = policy.features[policy.state_to_row[s] + row]
-    forward(x, 0, n_inputs, theta, width1, width2, n_outputs, relu, hidden, z, 0)
+    x = (policy.state_to_row[s] + row) * n_inputs
+    forward(policy.feature, x, theta, shape, hidden, z, 0)
     z[:] = 0.0
     z[output] = 1.0
     gradient = value[at : at + theta.shape[0]]
     gradient[:] = 0.0
-    backward(x, 0, n_inputs, theta, width1, width2, n_outputs, relu, hidden, back, z, 0, gradient)
+    backward(policy.feature, x, theta, shape, hidden, back, z, 0, gradient)
     value[at + theta.shape[0]] = shortening(gradient, bound)
 
 
@@ -158,21 +154,24 @@ def shortening(gradient, bound):
     return min(1.0, bound / square) if square > 0.0 else 1.0
 
 
+@generic("form")
 def n_hidden(form):
     """Length of the work space that a form's critic needs."""
-    raise NotImplementedError
 
 
-@overload(n_hidden)
-def _n_hidden(form):
-    if _is(form, Relu):
-        return lambda form: form.width
-    return lambda form: 0
+@n_hidden.otherwise
+def no_hidden(form):
+    return 0
+
+
+@n_hidden.on(Relu)
+def relu_hidden(form):
+    return form.width
 
 
 @reassociated
 def _dot(x, row, w, at, n):
-    """x[row:row+n] . w[at:at+n]; unsigned offsets, see kernels/relu.py."""
+    """x[row:row+n] . w[at:at+n]; unsigned offsets, see kernels/policy/relu.py."""
     total = 0.0
     row, at = _U64(row), _U64(at)
     for j in range(n):
@@ -180,39 +179,41 @@ def _dot(x, row, w, at, n):
     return total
 
 
+@generic("form", inline=True)
 def predict(form, first, column, value, w, at, q, hidden):
     """Q(q) with the parameters at ``at``; q from ``feature_row``, hidden: work space of ``n_hidden``."""
-    raise NotImplementedError
 
 
-@overload(predict, jit_options=INLINE)
-def _predict(form, first, column, value, w, at, q, hidden):
-    if _is(form, OneHot):
-        return lambda form, first, column, value, w, at, q, hidden: w[at + q]
-    if _is(form, Sparse):
+@predict.on(OneHot)
+def predict_one_hot(form, first, column, value, w, at, q, hidden):
+    return w[at + q]
 
-        def sparse(form, first, column, value, w, at, q, hidden):
-            total = 0.0
-            for i in range(first[q], first[q + 1]):
-                total += value[i] * w[at + column[i]]
-            return total
 
-        return sparse
-    if _is(form, Dense):
-        return lambda form, first, column, value, w, at, q, hidden: _dot(value, q * form.d, w, at, form.d)
-    if _is(form, Tangent):
-        return lambda form, first, column, value, w, at, q, hidden: _dot(
-            value, q * (form.d + 1), w, at, form.d
-        )
-    if _is(form, Relu):
-        return lambda form, first, column, value, w, at, q, hidden: relu_value(
-            first[q], first[q + 1], column, value, form.width, w, at, hidden
-        )
-    return None
+@predict.on(Sparse)
+def predict_sparse(form, first, column, value, w, at, q, hidden):
+    total = 0.0
+    for i in range(first[q], first[q + 1]):
+        total += value[i] * w[at + column[i]]
+    return total
+
+
+@predict.on(Dense)
+def predict_dense(form, first, column, value, w, at, q, hidden):
+    return _dot(value, q * form.d, w, at, form.d)
+
+
+@predict.on(Tangent)
+def predict_tangent(form, first, column, value, w, at, q, hidden):
+    return _dot(value, q * (form.d + 1), w, at, form.d)
+
+
+@predict.on(Relu)
+def predict_relu(form, first, column, value, w, at, q, hidden):
+    return relu_value(first[q], first[q + 1], column, value, form.width, w, at, hidden)
 
 
 @reassociated
-def _nudge_dense(phi, row, d, w, at, e, mean, weight):
+def _nudge_row(phi, row, d, w, at, e, mean, weight):
     square = 0.0
     row, at = _U64(row), _U64(at)
     for j in range(d):
@@ -223,53 +224,43 @@ def _nudge_dense(phi, row, d, w, at, e, mean, weight):
     return square
 
 
+@generic("form", inline=True)
 def nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
     """w += e grad Q(q), mean += weight e grad Q(q); return by how much |w - origin|^2 has grown. now: Q(q) before."""
-    raise NotImplementedError
 
 
-@overload(nudge, jit_options=INLINE)
-def _nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-    if _is(form, OneHot):
+@nudge.on(OneHot)
+def nudge_one_hot(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    w[at + q] += e
+    mean[at + q] += weight * e
+    return e * (2.0 * now + e)
 
-        def one_hot(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            w[at + q] += e
-            mean[at + q] += weight * e
-            return e * (2.0 * now + e)
 
-        return one_hot
-    if _is(form, Sparse):
+@nudge.on(Sparse)
+def nudge_sparse(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    square = 0.0
+    for i in range(first[q], first[q + 1]):
+        x = e * value[i]
+        square += x * x
+        w[at + column[i]] += x
+        mean[at + column[i]] += weight * x
+    return 2.0 * e * now + square
 
-        def sparse(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            square = 0.0
-            for i in range(first[q], first[q + 1]):
-                x = e * value[i]
-                square += x * x
-                w[at + column[i]] += x
-                mean[at + column[i]] += weight * x
-            return 2.0 * e * now + square
 
-        return sparse
-    if _is(form, Dense):
+@nudge.on(Dense)
+def nudge_dense(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    return 2.0 * e * now + _nudge_row(value, q * form.d, form.d, w, at, e, mean, weight)
 
-        def dense(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            return 2.0 * e * now + _nudge_dense(value, q * form.d, form.d, w, at, e, mean, weight)
 
-        return dense
-    if _is(form, Tangent):
+@nudge.on(Tangent)
+def nudge_tangent(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    row = q * (form.d + 1)
+    e *= value[row + form.d]
+    return 2.0 * e * now + _nudge_row(value, row, form.d, w, at, e, mean, weight)
 
-        def tangent(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            row = q * (form.d + 1)
-            e *= value[row + form.d]
-            return 2.0 * e * now + _nudge_dense(value, row, form.d, w, at, e, mean, weight)
 
-        return tangent
-    if _is(form, Relu):
-
-        def relu(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            return relu_nudge(
-                first[q], first[q + 1], column, value, form.width, origin, w, at, e, mean, weight, hidden
-            )
-
-        return relu
-    return None
+@nudge.on(Relu)
+def nudge_relu(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    return relu_nudge(
+        first[q], first[q + 1], column, value, form.width, origin, w, at, e, mean, weight, hidden
+    )

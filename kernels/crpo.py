@@ -6,15 +6,16 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import LONGEST, update_level
-from fastcmdp.kernels.policies import LazyActions, _is, prepare_row, refresh_all
-from fastcmdp.kernels.simulate import LiveActions, World
+from fastcmdp.kernels.levels import cut, level_of, update_level
+from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
+from fastcmdp.kernels.simulate import World
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
-from fastcmdp.kernels.tables import RowSpace
+from fastcmdp.kernels.tables import RowSpace, Tables
 from fastcmdp.kernels.td import run_td
 from fastcmdp.kernels.walks import live_plug_in, live_squares, run_walk
 
@@ -26,8 +27,8 @@ class Steps(NamedTuple):
     """Settings of the outer loop.
 
     With ``adaptive_step`` the step on Q_f is step / sqrt(T N_f), with ``adaptive_tol`` the tolerance of constraint i
-    is tol_i sqrt(N_i / T): N_f is the level of the mean square of Q_f - V_f over nu, measured along the run. Without,
-    they are step and tol_i.
+    is tol_i sqrt(N_i / T): N_f is the level of the mean square of Q_f - V_f over nu, measured along the run, before the
+    critics at hand. Without, they are step and tol_i.
     """
 
     n_outer: int  # T
@@ -61,6 +62,7 @@ class RunState(NamedTuple):
     critic: np.ndarray  # float64[R, (1+m) d]
     recent: np.ndarray  # float64[R, 1+m]: levels N lately
     average: np.ndarray  # float64[R, 1+m]: the same since the start
+    longest: np.ndarray  # float64[R, 1+m]: largest root of the mean square of Q_f - V_f so far
     sums: np.ndarray  # float64[R, 1+2m]: sums of estimates of J over N_0; NaN for the multipliers
 
 
@@ -76,24 +78,6 @@ class Work(NamedTuple):
     pair: np.ndarray  # int64[n]
     gradients: Gradients
     space: RowSpace
-
-
-def refresh_changed(policy, theta, tables, actions, space):
-    """All of theta has changed: remake every row of the action tables, or let draws do so."""
-    raise NotImplementedError
-
-
-@overload(refresh_changed)
-def _refresh_changed(policy, theta, tables, actions, space):
-    if _is(actions, LiveActions):
-        return lambda policy, theta, tables, actions, space: None
-    if _is(actions, LazyActions):
-
-        def later(policy, theta, tables, actions, space):
-            actions.now[0] += 1
-
-        return later
-    return lambda policy, theta, tables, actions, space: refresh_all(policy, theta, tables, actions, space)
 
 
 @kernel
@@ -144,56 +128,45 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
         square[k] /= n_pairs
 
 
+@generic("tables")
 def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
     """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
-    raise NotImplementedError
 
 
-@overload(learn)
-def _learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
-    if _is(tables, World):
-        return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_walk(
-            tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
-            steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
-        )  # fmt: skip
-    return lambda tables, policy, theta, actions, steps, rng, chain, place, critic, d, work: run_td(
+@learn.on(World)
+def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    return run_walk(
+        tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
+        steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
+    )  # fmt: skip
+
+
+@learn.on(Tables)
+def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+    return run_td(
         tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,
         steps.origin, critic, work.mean, work.total, work.pair,
     )  # fmt: skip
 
 
+@generic("tables")
 def estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
     """From critics: work.value, estimates of J, and work.square, mean squares of Q - V over the pairs' states."""
-    raise NotImplementedError
 
 
-@overload(estimate)
-def _estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-    if _is(tables, World):
+@estimate.on(World)
+def estimate_on_world(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
+    live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)
 
-        def live(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-            live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
-            live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)
 
-        return live
-
-    def table(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
-        table_plug_in(policy, theta, work.gradients, tables, actions, steps, rng, critic, d, work.value)
-        table_squares(
-            policy,
-            theta,
-            work.gradients,
-            tables,
-            actions,
-            critic,
-            d,
-            work.pair,
-            n_pairs,
-            work.level,
-            work.square,
-        )
-
-    return table
+@estimate.on(Tables)
+def estimate_on_tables(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
+    gradients = work.gradients
+    table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic, d, work.value)
+    table_squares(
+        policy, theta, gradients, tables, actions, critic, d, work.pair, n_pairs, work.level, work.square
+    )
 
 
 @kernel
@@ -205,7 +178,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     d = theta.shape[0]
     root_t = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         if not steps.carry_over:
             for k in range(1 + m):
@@ -214,6 +187,8 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         n_pairs = learn(
             tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
         )
+        if leaves(tables.stop):
+            break
         if n_pairs < 0:
             state.failed[r] = state.outer[r]
             break
@@ -221,10 +196,9 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work)
         n_violated = 0
         for i in range(m):
-            level = update_level(state, r, 1 + i, square[1 + i], 0)
             tol = steps.tol[i]
             if steps.adaptive_tol:
-                tol *= math.sqrt(level) / root_t
+                tol *= math.sqrt(level_of(state, r, 1 + i)) / root_t
             if not value[1 + i] >= -tol:
                 violated[n_violated] = i
                 n_violated += 1
@@ -233,13 +207,15 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             signal = 1 + violated[0]
         elif n_violated > 1:
             signal = 1 + violated[((next_word(rng, 0) >> _HALF) * _U64(n_violated)) >> _HALF]
-        level = update_level(state, r, 0, square[0], 0)
-        if signal > 0:
-            level = max(state.recent[r, signal], state.average[r, signal])
         h = steps.step
         if steps.adaptive_step:
-            level = max(level, square[signal] / LONGEST)
+            level = level_of(state, r, signal)
             h = h / (root_t * math.sqrt(level)) if level > 0.0 else 0.0
+        for k in range(1 + m):
+            shorter = cut(state, r, k, math.sqrt(square[k]))
+            if k == signal and steps.adaptive_step:
+                h *= shorter
+            update_level(state, r, k, square[k], 0)
         at = signal * d
         finite = True
         for k in range(1 + m):

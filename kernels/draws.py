@@ -13,13 +13,16 @@ import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.streams import to_unit
+from fastcmdp.kernels.typed import require_stream
 
 _U64 = np.uint64
+_SMALLER = 2.0**-64
 
 
 @inlined
 def word(rng):
-    """The next 64 random bits (uint64): streams.next_word on a stream of its own."""
+    """The next 64 random bits (uint64): streams.next_word on a stream of its own; ValueError if it is no uint64."""
+    require_stream(rng)
     a, b, c, counter = rng[0], rng[1], rng[2], rng[3]
     drawn = a + b + counter
     rng[0] = b ^ (b >> _U64(11))
@@ -107,17 +110,21 @@ def normal(rng):
 def categorical(rng, weight):
     """i with probability weight[i] / sum(weight), never one of weight 0 (int64).
 
-    weight : float64[n], none negative or NaN, not all 0 (then -1); a scan, for rows of up to some dozens
+    weight : float64[n], finite, none negative, not all 0 (then -1); a scan, for rows of up to some dozens
     """
-    total = 0.0
+    total, unit = 0.0, 1.0
     for i in range(weight.shape[0]):
         total += weight[i]
+    if total == math.inf:  # the sum has overflowed: once more, in smaller units
+        total, unit = 0.0, _SMALLER
+        for i in range(weight.shape[0]):
+            total += unit * weight[i]
     left = uniform(rng) * total
     last = -1
     for i in range(weight.shape[0]):
         if weight[i] > 0.0:
             last = i
-            left -= weight[i]
+            left -= unit * weight[i]
             if left < 0.0:
                 break
     return last

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from numba import cfunc, njit
+from numba.core import config
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise ImportError(
+        "fastcmdp's kernels run compiled only, and NUMBA_DISABLE_JIT (or disable_jit in .numba_config.yaml) turns "
+        "compilation off: unset it"
+    )
 
 
 def _hash_of_sources() -> str:
-    """Hash of every file of this folder, in the order of their names."""
+    """Hash of every file of this folder and those below, in the order of their names."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode())
+    home = Path(__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        digest.update(str(path.relative_to(home)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -23,7 +31,7 @@ def _hash_of_sources() -> str:
 _SOURCES = _hash_of_sources()
 
 
-INLINE: Any = {"forceinline": True}  # also for ``overload(..., jit_options=INLINE)``
+INLINE: Any = {"forceinline": True}  # also for ``dispatch.generic``
 
 
 def _own_files(compiled: Any) -> None:
@@ -68,8 +76,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled = njit(cache=True, **options)(function)
-        if hasattr(compiled, "py_func"):  # not so under NUMBA_DISABLE_JIT
-            _own_files(compiled)
+        _own_files(compiled)
     except (RuntimeError, OSError, AttributeError):
         # No folder can be written to, or a numba that keeps its cache otherwise: rather slow than stale.
         return njit(**options)(function)

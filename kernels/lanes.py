@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined
 from fastcmdp.kernels.streams import LANES
 
 _U64 = np.uint64
@@ -38,28 +38,34 @@ def next_of_lane(lane, i):
     return word
 
 
+@generic("entry", inline=True)
 def branch_bits(entry, word):
     """The part of a lane's word that picks a branch (or a start state)."""
-    raise NotImplementedError
 
 
-@overload(branch_bits, jit_options=INLINE)
-def _branch_bits(entry, word):
-    if entry.dtype == types.uint32:
-        return lambda entry, word: word >> _HALF
-    return lambda entry, word: word
+@branch_bits.on(types.uint32)
+def high_half(entry, word):
+    return word >> _HALF
 
 
+@branch_bits.on(types.float64)
+def whole_word(entry, word):
+    return word
+
+
+@generic("entry", inline=True)
 def action_bits(entry, lane, i, word):
     """The part of a lane's word that picks an action: its low half, or a new word for exact draws."""
-    raise NotImplementedError
 
 
-@overload(action_bits, jit_options=INLINE)
-def _action_bits(entry, lane, i, word):
-    if entry.dtype == types.uint32:
-        return lambda entry, lane, i, word: word & _LOW
-    return lambda entry, lane, i, word: next_of_lane(lane, i)
+@action_bits.on(types.uint32)
+def low_half(entry, lane, i, word):
+    return word & _LOW
+
+
+@action_bits.on(types.float64)
+def new_word(entry, lane, i, word):
+    return next_of_lane(lane, i)
 
 
 @inlined

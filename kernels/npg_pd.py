@@ -24,7 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel, reassociated
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 
 _LEAST_SCALE = 1e-3  # costs three of sixteen digits
 
@@ -46,9 +48,13 @@ def settle(z, owed, omega, scale, total, n):
         owed[i] = 0.0
 
 
-@kernel
-def projected_lazy(solver, scores, target, n_steps, n_slots, inner, omega):
-    """Run H = n_steps steps on sparse scores; omega[0:n_slots] is the average."""
+@generic("scores")
+def projected(scores, solver, target, n_steps, n_slots, inner, omega):
+    """Run H = n_steps steps; omega[0:n_slots] is the average."""
+
+
+@projected.on(SparseScores)
+def projected_lazy(scores, solver, target, n_steps, n_slots, inner, omega):
     z, owed = inner.u, inner.w
     starts, slot, value = scores.first, scores.slot, scores.value
     step, weight, radius = solver.step, solver.weight, solver.radius
@@ -97,10 +103,9 @@ def _move(g, z, owed, change, later):
         owed[j] -= later * g[j]
 
 
-@kernel
-def projected_dense(solver, scores, target, n_steps, d, inner, omega):
-    """Run H = n_steps steps on dense scores; omega[0:d] is the average."""
-    z, owed, dense = inner.u, inner.w, scores.dense
+@projected.on(DenseScores)
+def projected_dense(scores, solver, target, n_steps, n_slots, inner, omega):
+    z, owed, dense, d = inner.u, inner.w, scores.dense, n_slots
     step, weight, radius = solver.step, solver.weight, solver.radius
     z[:d] = 0.0
     owed[:d] = 0.0

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import LONGEST, MEMORY, dual_rate, update_level
-from fastcmdp.kernels.policies import refresh_all
+from fastcmdp.kernels.levels import MEMORY, cut, dual_rate, level_of, update_level
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -40,6 +41,7 @@ class RunState(NamedTuple):
         np.ndarray
     )  # float64[R, 2+m]: levels of the mean square advantage and of the variances of J, lately
     average: np.ndarray  # float64[R, 2+m]: the same since the start
+    longest: np.ndarray  # float64[R, 1+m]: largest root of the mean square advantage and |J_ci| so far
     centre: np.ndarray  # float64[R, 1+m]: J, lately
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
 
@@ -122,42 +124,42 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
     state_to_choice, prob, start, estimate = tables.state_to_choice, actions.prob, steps.start, work.estimate
     root = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         state.samples[r] += rollouts(
             tables, actions, state.rng[r], work.job_choice, work.job_row, work.total, work.last_pair
         )
+        if leaves(tables.stop):
+            break
         mean_estimates(work.total, steps.n_rollouts, estimate)
-        weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1))
-        deviation = 0.0
         for k in range(1 + m):
-            found = plug_in(state_to_choice, prob, start, estimate, k)
-            work.value[k] = found
-            centre[k] += (found - centre[k]) * weight
-            square = spread(state_to_choice, prob, start, work.total, steps.n_rollouts, k, centre[k])
-            variance = update_level(state, r, 1 + k, square, 0)
-            if k == 0:
-                deviation = math.sqrt(variance)
+            work.value[k] = plug_in(state_to_choice, prob, start, estimate, k)
         norm = advantage_lagrangian(state_to_choice, prob, dual, estimate)  # before the dual step
         if not math.isfinite(norm):
             state.failed[r] = state.outer[r]
             break
-        level = update_level(state, r, 0, norm, 0)
-        sums[0] += work.value[0]
         for i in range(m):
-            sums[1 + i] += work.value[1 + i]
-            sums[1 + m + i] += dual[i]
             zeta = steps.zeta_scale[i]
             if steps.adaptive_zeta:
-                variance = max(state.recent[r, 2 + i], state.average[r, 2 + i])
-                zeta *= dual_rate(deviation, variance, root)
+                zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root)
+                zeta *= cut(state, r, 1 + i, abs(work.value[1 + i]))
+            sums[1 + m + i] += dual[i]
             dual[i] = min(max(dual[i] - zeta * work.value[1 + i], 0.0), steps.dual_max[i])
+        step = steps.eta_scale
+        if steps.adaptive_eta:
+            level = level_of(state, r, 0)
+            step *= cut(state, r, 0, math.sqrt(norm))
+            step = step / (root * math.sqrt(level)) if level > 0.0 else 0.0
+        else:
+            step *= tables.horizon
+        update_level(state, r, 0, norm, 0)
+        weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1))
+        for k in range(1 + m):
+            sums[k] += work.value[k]
+            centre[k] += (work.value[k] - centre[k]) * weight
+            square = spread(state_to_choice, prob, start, work.total, steps.n_rollouts, k, centre[k])
+            update_level(state, r, 1 + k, square, 0)
         if norm > 0.0:
-            step = steps.eta_scale
-            if steps.adaptive_eta:
-                step /= root * math.sqrt(max(level, norm / LONGEST))
-            else:
-                step *= tables.horizon
             finite = True
             for q in range(theta.shape[0]):
                 estimate[q, 0] = theta[q] + step * estimate[q, 0]

@@ -7,32 +7,20 @@ picked by its class.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from fastcmdp.kernels.asgd import (
-    InnerState,
-    Momentum,
-    Weights,
-    asgd_dense,
-    asgd_lazy,
-    fill_weights,
-    natural_norm,
-)
+from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.control import add_estimates
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import LONGEST, dual_rate, update_level
-from fastcmdp.kernels.npg_pd import Projected, projected_dense, projected_lazy
-from fastcmdp.kernels.policies import (
-    Scores,
-    _is,
-    collect_scores,
-    forget_scores,
-    has_dense_scores,
-    refresh_touched,
-)
+from fastcmdp.kernels.levels import cut, dual_rate, level_of, update_level
+from fastcmdp.kernels.npg_pd import Projected, projected
+from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
+from fastcmdp.kernels.policy.softmax import refresh_touched
 from fastcmdp.kernels.simulate import row_of_choice, run_jobs
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 
 
@@ -41,12 +29,14 @@ class Steps(NamedTuple):
 
     With ``adaptive``, eta = eta_scale / sqrt(K N) and zeta_i = zeta_scale_i sigma_r / (sigma_i^2 sqrt(K)): N is
     the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci. All
-    levels are measured along the run, first in ``n_pilot`` outer steps that move nothing. Without, eta =
-    eta_scale and zeta_i = zeta_scale_i.
+    levels are measured along the run, over the batches before the one at hand, first in ``n_pilot`` outer steps that
+    move nothing; no step is longer than the longest before it (`levels`). Without, eta = eta_scale and zeta_i =
+    zeta_scale_i.
     """
 
     n_outer: int  # K
     n_inner: int  # H
+    length: float  # expected transitions of a rollout
     n_skipped: int  # inner steps before the average of omega begins
     n_pilot: int
     eta_scale: float
@@ -69,7 +59,9 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
     recent: np.ndarray  # float64[R, 2+m]: levels of omega.F omega and of the variances of J, lately
     average: np.ndarray  # float64[R, 2+m]: the same since the start
+    longest: np.ndarray  # float64[R, 1+m]: largest root of omega.F omega and |J_ci estimate - margin| so far
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
+    control: np.ndarray  # float64[R, 2+m]: see kernels/control.py
 
 
 class Work(NamedTuple):
@@ -83,7 +75,7 @@ class Work(NamedTuple):
     value_total: np.ndarray  # float64[2H, 1+m]
     advantage: np.ndarray  # float64[H, 1+m]
     target: np.ndarray  # float64[H]
-    scores: Scores
+    scores: Any  # SparseScores or DenseScores
     inner: InnerState
     weights: Weights
     omega: np.ndarray  # float64[slots]
@@ -91,26 +83,30 @@ class Work(NamedTuple):
 
 
 @kernel
-def sample_batch(tables, actions, rng, n_pairs, fresh, work):
-    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+def sample_occupancy(tables, actions, rng, n_pairs, fresh, work):
+    """The occupancy rollouts of Algorithm 1 side by side, one more if ``fresh``; return the transitions made.
 
-    First all occupancy rollouts side by side, then all Q and V rollouts: work.pair[h] ~ nu,
-    work.occupancy_total[h] estimates J, work.advantage[h] = Q - V at pair h, each for all signals. The fresh
-    estimate stands in work.occupancy_total[H].
+    work.pair[h] ~ nu, work.occupancy_total[h] estimates J, for all signals; the fresh estimate stands in row H.
     """
     n = n_pairs + 1 if fresh else n_pairs
     job_choice, job_row = work.job_choice, work.job_row
     for j in range(n):
         job_choice[j] = -1
         job_row[j] = 0
-    transitions = run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+    return run_jobs(tables, actions, rng, job_choice[:n], job_row[:n], work.occupancy_total, work.pair)
+
+
+@kernel
+def sample_advantages(tables, actions, rng, n_pairs, work):
+    """Q and V rollouts from work.pair: work.advantage[h] = Q - V there; return the transitions made."""
+    job_choice, job_row = work.job_choice, work.job_row
     for h in range(n_pairs):
         q = work.pair[h]
         job_choice[2 * h] = q
         job_choice[2 * h + 1] = -1
         job_row[2 * h + 1] = row_of_choice(tables, q)
     n = 2 * n_pairs
-    transitions += run_jobs(
+    transitions = run_jobs(
         tables, actions, rng, job_choice[:n], job_row[:n], work.value_total, work.last_pair
     )
     for h in range(n_pairs):
@@ -119,44 +115,44 @@ def sample_batch(tables, actions, rng, n_pairs, fresh, work):
     return transitions
 
 
+@kernel
+def sample_batch(tables, actions, rng, n_pairs, fresh, work):
+    """Draw H samples of Algorithm 1, and one more J estimate if ``fresh``; return the transitions made.
+
+    First all occupancy rollouts side by side, then all Q and V rollouts.
+    """
+    transitions = sample_occupancy(tables, actions, rng, n_pairs, fresh, work)
+    return transitions + sample_advantages(tables, actions, rng, n_pairs, work)
+
+
+@generic("solver")
 def prepare(solver, n_skipped, weights):
     """Fill what a solver keeps for all outer steps."""
-    raise NotImplementedError
 
 
-@overload(prepare)
-def _prepare(solver, n_skipped, weights):
-    if _is(solver, Momentum):
-        return lambda solver, n_skipped, weights: fill_weights(solver, n_skipped, weights)
-    return lambda solver, n_skipped, weights: None
+@prepare.on(Momentum)
+def prepare_momentum(solver, n_skipped, weights):
+    fill_weights(solver, n_skipped, weights)
 
 
-def run_inner(policy, solver, work, n_pairs, n_slots):
-    """Run the solver over the collected scores and work.target, in the form that fits the policy's scores.
-
-    work.omega is the outcome; returned is omega.F omega.
-    """
-    raise NotImplementedError
+@prepare.on(Projected)
+def prepare_nothing(solver, n_skipped, weights):
+    pass
 
 
-@overload(run_inner)
-def _run_inner(policy, solver, work, n_pairs, n_slots):
-    is_dense = has_dense_scores(policy)
-    if _is(solver, Projected):
-        solve = projected_dense if is_dense else projected_lazy
+@generic("solver")
+def solve(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    """Run the inner loop over the collected scores and their targets; omega is the outcome."""
 
-        def projected(policy, solver, work, n_pairs, n_slots):
-            solve(solver, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-            return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-        return projected
-    accelerate = asgd_dense if is_dense else asgd_lazy
+@solve.on(Momentum)
+def accelerate(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    asgd(scores, solver, weights, target, n_pairs, n_slots, inner, omega)
 
-    def accelerated(policy, solver, work, n_pairs, n_slots):
-        accelerate(solver, work.weights, work.scores, work.target, n_pairs, n_slots, work.inner, work.omega)
-        return natural_norm(work.scores, work.omega[:n_slots], n_pairs, is_dense)
 
-    return accelerated
+@solve.on(Projected)
+def project(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
+    projected(scores, solver, target, n_pairs, n_slots, inner, omega)
 
 
 @kernel
@@ -184,46 +180,56 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     n_inner = steps.n_inner
     theta = state.theta[r]
     dual = state.dual[r]
-    sums = state.sums[r]
     root_k = math.sqrt(steps.n_outer)
     prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        state.samples[r] += sample_batch(tables, actions, state.rng[r], n_inner, steps.fresh, work)
+        rng = state.rng[r]
+        first = sample_occupancy(tables, actions, rng, n_inner, steps.fresh, work)
+        if leaves(tables.stop):  # then pairs are none
+            break
+        state.samples[r] += first + sample_advantages(tables, actions, rng, n_inner, work)
+        if leaves(tables.stop):
+            break
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
         for h in range(n_inner):
             a = work.advantage[h, 0]
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
-        norm = run_inner(policy, solver, work, n_inner, n_slots)
+        solve(solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
+        norm = natural_norm(work.scores, work.omega[:n_slots], n_inner)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)
             break
-        level = update_level(state, r, 0, norm, steps.n_pilot)
-        mean, variance = mean_and_variance(work.occupancy_total, n_inner, 0)
-        spread = math.sqrt(update_level(state, r, 1, variance, steps.n_pilot))
         learning = state.outer[r] >= 0
         if learning:
-            sums[0] += mean
+            n = n_inner + 1 if steps.fresh else n_inner
+            add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
         for i in range(m):
-            mean, variance = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
-            variance = update_level(state, r, 2 + i, variance, steps.n_pilot)
+            estimate = work.occupancy_total[n_inner, 1 + i]
+            if not steps.fresh:
+                estimate, _ = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
+            zeta = steps.zeta_scale[i]
+            if steps.adaptive_zeta:
+                zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root_k)
+                zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
             if learning:
-                sums[1 + i] += mean
-                sums[1 + m + i] += dual[i]
-                zeta = steps.zeta_scale[i]
-                if steps.adaptive_zeta:
-                    zeta *= dual_rate(spread, variance, root_k)
-                estimate = work.occupancy_total[n_inner, 1 + i] if steps.fresh else mean
+                state.sums[r, 1 + m + i] += dual[i]
                 moved = dual[i] - zeta * (estimate - steps.margin[i])
                 dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        eta = steps.eta_scale
+        if steps.adaptive_eta:
+            level = level_of(state, r, 0)
+            eta *= cut(state, r, 0, math.sqrt(norm))
+            eta = eta / (root_k * math.sqrt(level)) if level > 0.0 else 0.0
+        update_level(state, r, 0, norm, steps.n_pilot)
+        for k in range(1 + m):
+            _, variance = mean_and_variance(work.occupancy_total, n_inner, k)
+            update_level(state, r, 1 + k, variance, steps.n_pilot)
         if learning and norm > 0.0:
-            eta = steps.eta_scale
-            if steps.adaptive_eta:
-                eta /= root_k * math.sqrt(max(level, norm / LONGEST))
             finite = True
             for i in range(n_slots):
                 work.omega[i] = theta[work.scores.coordinate[i]] + eta * work.omega[i]

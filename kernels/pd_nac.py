@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.lanes import branch_bits
-from fastcmdp.kernels.policies import refresh_states
+from fastcmdp.kernels.policy.softmax import refresh_states
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import to_unit
 from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
@@ -98,28 +98,34 @@ def _next(rng):
     return word
 
 
+@generic("entry", inline=True)
 def low_bits(entry, rng, word):
     """The low half of a word, or all of a new one for exact draws."""
-    raise NotImplementedError
 
 
-@overload(low_bits, jit_options=INLINE)
-def _low_bits(entry, rng, word):
-    if entry.dtype == types.uint32:
-        return lambda entry, rng, word: word & _LOW
-    return lambda entry, rng, word: _next(rng)
+@low_bits.on(types.uint32)
+def low_half(entry, rng, word):
+    return word & _LOW
 
 
+@low_bits.on(types.float64)
+def new_word(entry, rng, word):
+    return _next(rng)
+
+
+@generic("entry", inline=True)
 def unit(entry, bits):
     """Bits of a draw (32, or a word for exact draws) as a number in [0, 1)."""
-    raise NotImplementedError
 
 
-@overload(unit, jit_options=INLINE)
-def _unit(entry, bits):
-    if entry.dtype == types.uint32:
-        return lambda entry, bits: np.float64(bits) * 2.0**-32
-    return lambda entry, bits: to_unit(bits)
+@unit.on(types.uint32)
+def packed_unit(entry, bits):
+    return np.float64(bits) * 2.0**-32
+
+
+@unit.on(types.float64)
+def exact_unit(entry, bits):
+    return to_unit(bits)
 
 
 @inlined

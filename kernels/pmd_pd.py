@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.policies import refresh_all
+from fastcmdp.kernels.policy.softmax import refresh_all
+from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.tables import RowSpace
 from fastcmdp.kernels.truncated import truncated
 
@@ -129,7 +130,7 @@ def advance(tables, policy, signals, steps, state, actions, work, r, n_steps):
     n_choices, m = theta.shape[0], dual.shape[0]
     modified = np.empty(m)
     for _ in range(n_steps):
-        if state.failed[r] >= 0:
+        if state.failed[r] >= 0 or finishes(tables.stop):
             break
         if math.isnan(estimate[0]):
             log_softmax(tables.state_to_choice, theta)
@@ -145,6 +146,8 @@ def advance(tables, policy, signals, steps, state, actions, work, r, n_steps):
             state.samples[r] += regularised_q(
                 tables, actions, steps, state, signals, anchor, modified, work, r
             )
+            if leaves(tables.stop):
+                break
             for q in range(n_choices):
                 theta[q] = (1.0 - steps.share) * theta[q] + steps.share * (total[q, 0] / steps.alpha)
                 finite &= math.isfinite(theta[q])

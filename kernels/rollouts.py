@@ -32,7 +32,8 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policies import prepare_row
+from fastcmdp.kernels.policy.softmax import prepare_row
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
@@ -102,7 +103,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     out_choice : int64[J], the last pair
     """
     n_jobs = job_choice.shape[0]
-    n_signals = tables.n_signals
+    n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
     # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
@@ -122,7 +123,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     next_job = 0
     transitions = 0
     ended = _ONE
-    while True:
+    while not leaves(stop):
         if ended != _U64(0):
             i = 0
             while i < n:

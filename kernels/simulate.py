@@ -20,13 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
-from fastcmdp.kernels.neural import backward, forward
-from fastcmdp.kernels.policies import Linear, _is, collect_scores, refresh_touched
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.policy.live import live_logits, live_score
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.rollouts import rollouts
-from fastcmdp.kernels.vectors import add_at, dot_at
+from fastcmdp.kernels.stop import leaves
+from fastcmdp.kernels.tables import Tables
 
 
 class World(NamedTuple):
@@ -46,6 +49,7 @@ class World(NamedTuple):
     log_gamma_inverse: float
     horizon: float
     n_signals: int
+    stop: np.ndarray  # int64[1]: see stop.py
 
 
 class LiveActions(NamedTuple):
@@ -138,21 +142,17 @@ def call_choice_features(typing, address, state, action, out):
 
 
 @intrinsic
-def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault):
-    """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. job, careful, double *total, ..)"""
+def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault, stop):
+    """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. double *total, .. fault, stop)"""
 
     def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W])
+        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W, _W])
 
     n = types.int64
-    return n(n, theta, rng, visited, n, n, n, n, total, before, fault), generate
+    return n(n, theta, rng, visited, n, n, n, n, total, before, fault, stop), generate
 
 
 # Policies.
-
-# Fewer features than these are summed one by one: a vector load of numbers that were just written singly waits for all
-# of them (1.25 instead of 1.5 times the loop by hand with ten features of a choice).
-FEW = 16
 
 
 @inlined
@@ -163,80 +163,6 @@ def write_features(features, n_state, state, out):
             out[i] = state[i]
     else:
         call_state_features(features, state, out)
-
-
-def live_logits(policy, theta, x, n_inputs, n_rows, hidden, out):
-    """Logits of all actions from the n_rows rows of inputs in x."""
-    raise NotImplementedError
-
-
-@overload(live_logits, jit_options=INLINE)
-def _live_logits(policy, theta, x, n_inputs, n_rows, hidden, out):
-    if _is(policy, Linear):
-
-        def linear(policy, theta, x, n_inputs, n_rows, hidden, out):
-            for row in range(n_rows):
-                for o in range(policy.n_outputs):
-                    first, at = o * n_inputs, row * n_inputs
-                    if n_inputs < FEW:
-                        z = 0.0
-                        for j in range(n_inputs):
-                            z += theta[first + j] * x[at + j]
-                    else:
-                        z = dot_at(theta, first, x, at, n_inputs)
-                    out[row * policy.n_outputs + o] = z
-
-        return linear
-
-    def network(policy, theta, x, n_inputs, n_rows, hidden, out):
-        width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
-        for row in range(n_rows):
-            forward(
-                x,
-                row * n_inputs,
-                n_inputs,
-                theta,
-                width1,
-                width2,
-                n_outputs,
-                relu,
-                hidden,
-                out,
-                row * n_outputs,
-            )
-
-    return network
-
-
-def live_score(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
-    """score = gradient of the sum of weight times logit, over all actions."""
-    raise NotImplementedError
-
-
-@overload(live_score)
-def _live_score(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
-    if _is(policy, Linear):
-
-        def linear(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
-            score[:] = 0.0
-            for row in range(n_rows):
-                for o in range(policy.n_outputs):
-                    w = weight[row * policy.n_outputs + o]
-                    add_at(score, o * n_inputs, w, x, row * n_inputs, n_inputs)
-
-        return linear
-
-    def network(policy, theta, x, n_inputs, n_rows, hidden, back, logit, weight, score):
-        width1, width2, n_outputs, relu = policy.width1, policy.width2, policy.n_outputs, policy.relu
-        score[:] = 0.0
-        for row in range(n_rows):
-            first, at = row * n_inputs, row * n_outputs
-            forward(x, first, n_inputs, theta, width1, width2, n_outputs, relu, hidden, logit, at)
-            backward(
-                x, first, n_inputs, theta, width1, width2, n_outputs, relu, hidden, back, weight, at, score
-            )
-
-    return network
 
 
 @inlined
@@ -284,7 +210,7 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
 
     job_choice : int64[J], number of a visited pair to begin with, or -1: then the action is drawn in the state of
     job_row : uint32[J], slot + 1 of a visited state, or 0: the start; such a job's last state is kept in its slot
-    out_total : float64[J, 1+m], sums of the signals over the T + 1 pairs
+    out_total : float64[J, 1+m], sums of the signals over the T + 1 pairs; with one more column, for T + 1
     out_choice : int64[J], the visited pair, of jobs from the start
 
     After a fault all sums are NaN: estimates from a part of the jobs would be biased.
@@ -298,20 +224,22 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
         stream[k] = rng[k, 0]
     transitions = 0
     for job in range(job_choice.shape[0]):
-        if fault[0] != 0:  # then visited pairs are of no use
+        if fault[0] != 0 or leaves(world.stop):  # then visited pairs are of no use
             break
         for k in range(4):
             saved[k] = stream[k]
         slot, action = np.int64(job_row[job]) - 1, np.int64(-1)
         if job_choice[job] >= 0:
             slot, action = job_choice[job] // n_actions, job_choice[job] % n_actions
-        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault)
+        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault, world.stop)
         if fault[0] != 0 and not forks:  # once more, to see where
-            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault)
+            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault, world.stop)
         transitions += n
         out_choice[job] = job * n_actions + fault[3]
         for k in range(n_signals):
             out_total[job, k] = world.factor[k] * total[k] + world.offset[k] * n
+        if out_total.shape[1] > n_signals:
+            out_total[job, n_signals] = n
     if fault[0] != 0:
         out_total[:] = np.nan
         for job in range(job_choice.shape[0]):
@@ -321,60 +249,57 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
     return transitions
 
 
+@generic("tables")
 def run_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     """Run one rollout a job, through tables or a simulator; return the transitions made."""
-    raise NotImplementedError
 
 
-@overload(run_jobs)
-def _run_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
-    runner = simulate if _is(tables, World) else rollouts
-    return lambda tables, actions, rng, job_choice, job_row, out_total, out_choice: runner(
-        tables, actions, rng, job_choice, job_row, out_total, out_choice
-    )
+@run_jobs.on(Tables)
+def run_table_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
+    return rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice)
 
 
+@run_jobs.on(World)
+def run_world_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
+    return simulate(tables, actions, rng, job_choice, job_row, out_total, out_choice)
+
+
+@generic("tables", inline=True)
 def row_of_choice(tables, q):
     """Row code of the state of choice q."""
-    raise NotImplementedError
 
 
-@overload(row_of_choice, jit_options=INLINE)
-def _row_of_choice(tables, q):
-    if _is(tables, World):
-        return lambda tables, q: np.uint32(q // tables.n_actions + 1)
-    return lambda tables, q: tables.state_row[tables.choice_state[q]]
+@row_of_choice.on(Tables)
+def table_row_of_choice(tables, q):
+    return tables.state_row[tables.choice_state[q]]
 
 
-@overload(refresh_touched)
-def _refresh_touched(policy, theta, tables, actions, scores, n_slots, space):
-    if _is(actions, LiveActions):
-        return lambda policy, theta, tables, actions, scores, n_slots, space: None
-    return None
+@row_of_choice.on(World)
+def slot_of_choice(tables, q):
+    return np.uint32(q // tables.n_actions + 1)
 
 
-@overload(collect_scores)
-def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
-    if not _is(actions, LiveActions):
-        return None
+@refresh_changed.on(LiveActions)
+def refresh_nothing(policy, theta, tables, actions, space):
+    pass
 
-    def live(policy, theta, tables, actions, pair, n_pairs, scores):
-        visited, state, x, z = actions.visited, actions.state, actions.features, actions.logit
-        n_state, n_actions, n_features = tables.n_state, tables.n_actions, tables.n_features
-        n_rows = n_actions if tables.by_choice else 1
-        weight = np.empty(n_actions)
-        for h in range(n_pairs):
-            slot, chosen = pair[h] // n_actions, pair[h] % n_actions
-            for i in range(n_state):
-                state[i] = visited[slot, i]
-            write_features(tables.features, n_state, state, x)
-            live_logits(policy, theta, x, n_features, n_rows, actions.hidden, z)
-            share = 1.0 / softmax_weights(z, n_actions)
-            for a in range(n_actions):
-                weight[a] = (1.0 if a == chosen else 0.0) - z[a] * share
-            live_score(
-                policy, theta, x, n_features, n_rows, actions.hidden, actions.back, z, weight, scores.dense[h]
-            )
-        return scores.dense.shape[1]
 
-    return live
+@collect_scores.on(LiveActions)
+def collect_live_scores(policy, theta, tables, actions, pair, n_pairs, scores):
+    visited, state, x, z = actions.visited, actions.state, actions.features, actions.logit
+    n_state, n_actions, n_features = tables.n_state, tables.n_actions, tables.n_features
+    n_rows = n_actions if tables.by_choice else 1
+    weight = np.empty(n_actions)
+    for h in range(n_pairs):
+        slot, chosen = pair[h] // n_actions, pair[h] % n_actions
+        for i in range(n_state):
+            state[i] = visited[slot, i]
+        write_features(tables.features, n_state, state, x)
+        live_logits(policy, theta, x, n_features, n_rows, actions.hidden, z)
+        share = 1.0 / softmax_weights(z, n_actions)
+        for a in range(n_actions):
+            weight[a] = (1.0 if a == chosen else 0.0) - z[a] * share
+        live_score(
+            policy, theta, x, n_features, n_rows, actions.hidden, actions.back, z, weight, scores.dense[h]
+        )
+    return scores.dense.shape[1]

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.streams import to_unit
 
 _U32 = np.uint32
@@ -54,6 +54,7 @@ class Tables(NamedTuple):
     log_gamma_inverse: float  # 1 / log(gamma)
     horizon: float  # 1 / (1 - gamma)
     n_signals: int  # 1 + m
+    stop: np.ndarray  # int64[1]: see stop.py
 
 
 class Actions(NamedTuple):
@@ -63,16 +64,19 @@ class Actions(NamedTuple):
     prob: np.ndarray  # float64[C]
 
 
+@generic("entry", inline=True)
 def threshold_of(entry, p):
     """The threshold that accepts with probability p < 1, in the entries' type."""
-    raise NotImplementedError
 
 
-@overload(threshold_of, jit_options=INLINE)
-def _threshold_of(entry, p):
-    if entry.dtype == types.uint32:
-        return lambda entry, p: _U32(min(p * 4294967296.0, 4294967295.0))
-    return lambda entry, p: p
+@threshold_of.on(types.uint32)
+def packed_threshold(entry, p):
+    return _U32(min(p * 4294967296.0, 4294967295.0))
+
+
+@threshold_of.on(types.float64)
+def exact_threshold(entry, p):
+    return p
 
 
 class RowSpace(NamedTuple):
@@ -136,32 +140,27 @@ def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, small
         entry[e + 2] = label[j]
 
 
+@generic("entry", inline=True)
 def draw_label(entry, first, n, bits):
     """Label drawn from entries ``first .. first+n-1`` by bits: 32 of them in a uint64, or a word for exact draws.
 
     ``entry`` is flat, three numbers an entry: a width that the compiler knows saves a multiplication a load.
     """
-    raise NotImplementedError
 
 
-@overload(draw_label, jit_options=INLINE)
-def _draw_label(entry, first, n, bits):
-    if entry.dtype == types.uint32:
+@draw_label.on(types.uint32)
+def draw_packed(entry, first, n, bits):
+    x = bits * n
+    e = _WIDTH * (first + (x >> _HALF))
+    return _U64(entry[e + _U64(2) - _U64((x & _LOW) < _U64(entry[e]))])
 
-        def packed(entry, first, n, bits):
-            x = bits * n
-            e = _WIDTH * (first + (x >> _HALF))
-            return _U64(entry[e + _U64(2) - _U64((x & _LOW) < _U64(entry[e]))])
 
-        return packed
-
-    def exact(entry, first, n, bits):
-        x = to_unit(bits) * n
-        i = min(_U64(x), n - _U64(1))  # the product may round up to n
-        e = _WIDTH * (first + i)
-        return _U64(entry[e + _U64(2) - _U64(x - i < entry[e])])
-
-    return exact
+@draw_label.on(types.float64)
+def draw_exact(entry, first, n, bits):
+    x = to_unit(bits) * n
+    i = min(_U64(x), n - _U64(1))  # the product may round up to n
+    e = _WIDTH * (first + i)
+    return _U64(entry[e + _U64(2) - _U64(x - i < entry[e])])
 
 
 @inlined

@@ -20,7 +20,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from fastcmdp.kernels.chains import (
     N_WORDS,
@@ -32,9 +31,10 @@ from fastcmdp.kernels.chains import (
     store_chains,
 )
 from fastcmdp.kernels.critics import critic_form, feature_row, n_hidden, nudge, predict
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.lanes import CHOICE
-from fastcmdp.kernels.policies import _is
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 
 _U64 = np.uint64
@@ -55,77 +55,73 @@ class Averaged(NamedTuple):
     radius: float
 
 
+@generic("rule", inline=True)
 def rate_of(rule, k):
     """Rate of the round before which k transitions have been made."""
-    raise NotImplementedError
 
 
-@overload(rate_of, jit_options=INLINE)
-def _rate_of(rule, k):
-    if _is(rule, Decaying):
-        return lambda rule, k: rule.rate * (1.0 + k / rule.delay) ** -rule.sigma
-    return lambda rule, k: rule.rate
+@rate_of.on(Decaying)
+def decaying_rate(rule, k):
+    return rule.rate * (1.0 + k / rule.delay) ** -rule.sigma
 
 
+@rate_of.on(Averaged)
+def constant_rate(rule, k):
+    return rule.rate
+
+
+@generic("rule")
 def begin(rule, d, origin, w, mean, square):
     """Before the first round: square[k] = |w_k - origin|^2, and the mean so far."""
-    raise NotImplementedError
 
 
-@overload(begin)
-def _begin(rule, d, origin, w, mean, square):
-    if _is(rule, Averaged):
-
-        def averaged(rule, d, origin, w, mean, square):
-            for k in range(square.shape[0]):
-                total = 0.0
-                for j in range(d):
-                    total += (w[k * d + j] - origin[j]) ** 2
-                    mean[k * d + j] = w[k * d + j]
-                square[k] = total
-
-        return averaged
-    return lambda rule, d, origin, w, mean, square: None
+@begin.on(Decaying)
+def begin_last(rule, d, origin, w, mean, square):
+    pass
 
 
+@begin.on(Averaged)
+def begin_averaged(rule, d, origin, w, mean, square):
+    for k in range(square.shape[0]):
+        total = 0.0
+        for j in range(d):
+            total += (w[k * d + j] - origin[j]) ** 2
+            mean[k * d + j] = w[k * d + j]
+        square[k] = total
+
+
+@generic("rule", inline=True)
 def correct(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
     """One update w += e grad Q(q), which counts ``weight`` in the mean; return the growth of |w - origin|^2."""
-    raise NotImplementedError
 
 
-@overload(correct, jit_options=INLINE)
-def _correct(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-    if _is(rule, Decaying):
-
-        def last(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-            w[at + q] = now + e  # tabular: the one kind that takes this rule
-            return 0.0
-
-        return last
-
-    def averaged(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
-        return nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden)
-
-    return averaged
+@correct.on(Decaying)
+def correct_last(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    w[at + q] = now + e  # tabular: the one kind that takes this rule
+    return 0.0
 
 
+@correct.on(Averaged)
+def correct_averaged(rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden):
+    return nudge(form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden)
+
+
+@generic("rule", inline=True)
 def project(rule, d, origin, w, at, mean, weight, square):
     """Pull w back onto the ball if it has left it; return |w - origin|^2."""
-    raise NotImplementedError
 
 
-@overload(project, jit_options=INLINE)
-def _project(rule, d, origin, w, at, mean, weight, square):
-    if _is(rule, Averaged):
+@project.on(Decaying)
+def project_nothing(rule, d, origin, w, at, mean, weight, square):
+    return square
 
-        def averaged(rule, d, origin, w, at, mean, weight, square):
-            if square > rule.radius * rule.radius:
-                _pull(rule.radius, d, origin, w, at, mean, weight)
-                return rule.radius * rule.radius
-            return square
 
-        return averaged
-    return lambda rule, d, origin, w, at, mean, weight, square: square
+@project.on(Averaged)
+def project_onto_ball(rule, d, origin, w, at, mean, weight, square):
+    if square > rule.radius * rule.radius:
+        _pull(rule.radius, d, origin, w, at, mean, weight)
+        return rule.radius * rule.radius
+    return square
 
 
 @kernel
@@ -140,20 +136,19 @@ def _pull(radius, d, origin, w, at, mean, weight):
         mean[at + j] += weight * x
 
 
+@generic("rule")
 def finish(rule, w, mean):
     """Leave in w what the rule returns."""
-    raise NotImplementedError
 
 
-@overload(finish)
-def _finish(rule, w, mean):
-    if _is(rule, Averaged):
+@finish.on(Decaying)
+def finish_last(rule, w, mean):
+    pass
 
-        def averaged(rule, w, mean):
-            w[:] = mean
 
-        return averaged
-    return lambda rule, w, mean: None
+@finish.on(Averaged)
+def finish_averaged(rule, w, mean):
+    w[:] = mean
 
 
 @inlined
@@ -192,7 +187,7 @@ def run_td(
     total : float64[1+m], sums of the signals over the pairs moved from
     pair : int64[n], last pairs of the segments that ended; where none did, one pair that a chain has reached
     """
-    n_signals = tables.n_signals
+    n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry = actions.entry.reshape(-1)
@@ -210,6 +205,8 @@ def run_td(
     n_pairs = 0
     ended = _U64(1)
     for k in range(n_rounds):
+        if leaves(stop):
+            break
         n = min(LANES, n_steps - k * LANES)
         if ended != _U64(0):
             restart_chains(

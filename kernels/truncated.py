@@ -25,6 +25,7 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
@@ -61,7 +62,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     signal : float64[C, n]; gamma : discount; n_pairs : N >= 1
     out : float64[G, n], for each start the sum over its rollouts of their discounted sums
     """
-    n_signals = signal.shape[1]
+    n_signals, stop = signal.shape[1], tables.stop
     flat = signal.reshape(-1)
     # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
@@ -76,7 +77,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     out[:] = 0.0
     n_jobs = starts.shape[0] * repeats
     first = 0
-    while first < n_jobs:
+    while first < n_jobs and not leaves(stop):
         n = min(LANES, n_jobs - first)
         for i in range(n):
             q = starts[(first + i) // repeats]
@@ -90,6 +91,8 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
                 total[k * LANES + i] = flat[n_signals * q + k]
         weight = 1.0
         for _ in range(1, n_pairs):
+            if leaves(stop):
+                break
             weight *= gamma
             # The same lines twice, for with constant numbers the compiler unrolls them.
             if n == LANES and n_signals == 1:

@@ -17,6 +17,7 @@ import numpy as np
 from fastcmdp.kernels.critics import Tangent, nudge, predict, shortening
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.policy.live import live_logits, live_score
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.simulate import (
     FEATURES_FAULT,
@@ -27,11 +28,10 @@ from fastcmdp.kernels.simulate import (
     call_step,
     draw_weighted,
     is_finite,
-    live_logits,
-    live_score,
     softmax_weights,
     write_features,
 )
+from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.td import begin, finish, project
 from fastcmdp.kernels.vectors import dot_at
 
@@ -69,7 +69,7 @@ def run_walk(
     n_signals, n_state, n_actions = world.n_signals, world.n_state, world.n_actions
     state, before, visited, fault = actions.state, actions.before, actions.visited, actions.fault
     x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
-    factor, offset = world.factor, world.offset
+    factor, offset, stop = world.factor, world.offset, world.stop
     form, first, column = Tangent(d), np.empty(0, np.int64), np.empty(0, np.int32)
     rows, none = np.empty((2, d + 1)), np.empty(0)
     value = rows.reshape(-1)
@@ -87,6 +87,8 @@ def run_walk(
     begin(rule, d, origin, w, mean, square)
     now, after, known, n_visited = 0, 1, False, 0
     for k in range(n_steps):
+        if leaves(stop):
+            break
         if left == 0:
             left, age = geometric_horizon(word(stream), world.log_gamma_inverse) + 1, 0
             for i in range(n_state):

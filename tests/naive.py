@@ -162,6 +162,8 @@ def categorical(stream: np.random.SFC64, weights: list[float]) -> int:
     total = 0.0
     for w in weights:
         total += w
+    if total == math.inf:
+        return categorical(stream, [w / 2.0**64 for w in weights])
     left = uniform(stream) * total
     possible = [i for i, w in enumerate(weights) if w > 0.0]
     for i in possible:
@@ -569,6 +571,7 @@ class Batch(NamedTuple):
     occupancy_total: list[list[float]]
     advantage: list[list[float]]
     transitions: int
+    excess: float  # of the mean length of the occupancy rollouts over its expectation
 
 
 def sample_batch(
@@ -586,7 +589,21 @@ def sample_batch(
         [second.total[2 * h][k] - second.total[2 * h + 1][k] for k in range(n_signals)]
         for h in range(n_pairs)
     ]
-    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon))
+    excess = sum(first.horizon) / len(first.horizon) - model.gamma / (1 - model.gamma)
+    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon), excess)
+
+
+def add_estimates(state: State, batch: Batch) -> None:
+    """Means of the batch's estimates of J, less a multiple of the excess length that earlier batches have fitted."""
+    x, n, k = batch.excess, len(batch.occupancy_total), state.outer
+    means = [sum(column) / n for column in zip(*batch.occupancy_total, strict=True)]
+    xx, *xy = state.control
+    before = state.sums[: len(means)]
+    for i, mean in enumerate(means):
+        state.sums[i] = before[i] + mean - xy[i] / xx * x
+    if k > 0:
+        fitted = [s + x * (y - b / k) for s, y, b in zip(xy, means, before, strict=True)]
+        state.control = [xx + x * x, *fitted]
 
 
 def mean_and_variance(total: list[list[float]], n: int, k: int) -> tuple[float, float]:
@@ -608,16 +625,49 @@ class State:
         self.failed = -1
         self.recent = [0.0] * (2 + m)
         self.average = [0.0] * (2 + m)
+        self.longest = [0.0] * (1 + m)
         self.sums = [0.0] * (1 + 2 * m)
+        self.control: list[float] = []  # S_xx and S_xy of the estimates of J, of PD-ANPG and its relatives
         self.centre = [0.0] * (1 + m)  # of tabular NPG-PD alone
 
 
-def update_level(state: State, i: int, value: float, n_pilot: int) -> float:
-    """The larger of a plain average and of one that forgets 5 % a measurement."""
+def levels(state: Any) -> list[float]:
+    """Of the batches before: the larger of a plain average and of one that forgets 5 % a measurement."""
+    return [max(pair) for pair in zip(state.recent, state.average, strict=True)]
+
+
+def fold(state: Any, values: list[float], n_pilot: int) -> None:
     n = n_pilot + state.outer + 1
-    state.average[i] += (value - state.average[i]) / n
-    state.recent[i] += (value - state.recent[i]) * max(0.05, 1 / n)
-    return max(state.recent[i], state.average[i])
+    state.average = [x + (y - x) / n for x, y in zip(state.average, values, strict=True)]
+    weight = max(0.05, 1 / n)
+    state.recent = [x + (y - x) * weight for x, y in zip(state.recent, values, strict=True)]
+
+
+def cut(state: Any, i: int, length: float) -> float:
+    """What a step of this length is multiplied by, to be no longer than any before it."""
+    before = state.longest[i]
+    state.longest[i] = max(before, length)
+    return min(1.0, before / length) if length > 0 else 1.0
+
+
+def measured_zeta(state: State, steps: Any, i: int, length: float) -> float:
+    """The rate of multiplier i, from the batches before, times the cut of its step."""
+    if not steps.adaptive_zeta:
+        return float(steps.zeta_scale[i])
+    reward, noise = levels(state)[1], levels(state)[2 + i]
+    shorter = cut(state, 1 + i, length)
+    if noise == 0:
+        return 0.0
+    scale = math.sqrt(reward if reward > 0 else noise)
+    return float(steps.zeta_scale[i] * shorter * scale / (noise * math.sqrt(steps.n_outer)))
+
+
+def measured_eta(state: State, steps: Any, constant: float, norm: float) -> float:
+    """The rate of theta, from the batches before, times the cut of its step."""
+    if not steps.adaptive_eta:
+        return constant
+    level, shorter = levels(state)[0], cut(state, 0, math.sqrt(norm))
+    return float(steps.eta_scale * shorter / math.sqrt(steps.n_outer * level)) if level > 0 else 0.0
 
 
 def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_steps: int) -> None:
@@ -635,27 +685,19 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
             return
-        level = update_level(state, 0, norm, steps.n_pilot)
         measured = [mean_and_variance(batch.occupancy_total, n_inner, k) for k in range(1 + m)]
-        variances = [update_level(state, 1 + k, measured[k][1], steps.n_pilot) for k in range(1 + m)]
+        dual = list(state.dual)
+        for i in range(m):
+            estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
+            zeta = measured_zeta(state, steps, i, abs(estimate - steps.margin[i]))
+            dual[i] = min(max(state.dual[i] - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
+        eta = measured_eta(state, steps, steps.eta_scale, norm)
         if state.outer >= 0:
-            state.sums = [
-                before + now
-                for before, now in zip(state.sums, [mean for mean, _ in measured] + state.dual, strict=True)
-            ]
-            for i in range(m):
-                zeta = steps.zeta_scale[i]
-                if steps.adaptive_zeta:
-                    noise = variances[1 + i]
-                    scale = variances[0] if variances[0] > 0 else noise
-                    zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
-                estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
-                moved = state.dual[i] - zeta * (estimate - steps.margin[i])
-                state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])
-            eta = steps.eta_scale
-            if steps.adaptive_eta:
-                eta = eta / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
+            add_estimates(state, batch)
+            state.sums[1 + m :] = [s + x for s, x in zip(state.sums[1 + m :], state.dual, strict=True)]
+            state.dual = dual
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+        fold(state, [norm] + [variance for _, variance in measured], steps.n_pilot)
         state.outer += 1
 
 
@@ -671,13 +713,13 @@ def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> Non
         estimate = [[sum(row[k] for row in rows) / n_rollouts for k in range(1 + m)] for rows in drawn]
         at_start = [model.start[owner(model, q)] * prob[q] for q in range(n_choices)]
         j = [sum(p * row[k] for p, row in zip(at_start, estimate, strict=True)) for k in range(1 + m)]
-        variances = []
+        squares = []
         for k in range(1 + m):
             state.centre[k] += (j[k] - state.centre[k]) * max(0.05, 1 / (state.outer + 1))
             square = 0.0
             for p, rows in zip(at_start, drawn, strict=True):
                 square += p * sum((row[k] - state.centre[k]) ** 2 for row in rows) / n_rollouts
-            variances.append(update_level(state, 1 + k, square, 0))
+            squares.append(square)
         weights = [1.0, *state.dual]
         lagrangian = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in estimate]
         advantage = []
@@ -688,19 +730,12 @@ def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> Non
         if not math.isfinite(norm):
             state.failed = state.outer
             return
-        level = update_level(state, 0, norm, 0)
         state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
         for i in range(m):
-            zeta = steps.zeta_scale[i]
-            if steps.adaptive_zeta:
-                noise = variances[1 + i]
-                scale = variances[0] if variances[0] > 0 else noise
-                zeta *= math.sqrt(scale) / (noise * math.sqrt(steps.n_outer)) if noise > 0 else 0.0
+            zeta = measured_zeta(state, steps, i, abs(j[1 + i]))
             state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
-        if steps.adaptive_eta:
-            step = steps.eta_scale / math.sqrt(steps.n_outer * max(level, norm / 9)) if norm > 0 else 0.0
-        else:
-            step = steps.eta_scale / (1 - model.gamma)
+        step = measured_eta(state, steps, steps.eta_scale / (1 - model.gamma), norm)
+        fold(state, [norm, *squares], 0)
         theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
         if not all(map(math.isfinite, theta)):
             state.failed = state.outer
@@ -966,6 +1001,7 @@ class CRPOState:
         self.outer = self.samples = self.kept = 0
         self.recent = [0.0] * (1 + m)
         self.average = [0.0] * (1 + m)
+        self.longest = [0.0] * (1 + m)
         self.sums = [0.0] * (1 + m)
         self.signals: list[int] = []  # what each step was on: 0 the reward, 1 .. m a constraint
 
@@ -1017,10 +1053,7 @@ def crpo_advance(
             advantage_square(model, prob, critics, w, learned.pair[: min(most_pairs, steps.n_inner)])
             for w in state.critic
         ]
-        for f in range(1 + m):
-            state.average[f] += (square[f] - state.average[f]) / (state.outer + 1)
-            state.recent[f] += (square[f] - state.recent[f]) * max(0.05, 1 / (state.outer + 1))
-        level = [max(pair) for pair in zip(state.recent, state.average, strict=True)]
+        level = levels(state)
         tol = [
             steps.tol[i] * (math.sqrt(level[1 + i]) / root if steps.adaptive_tol else 1.0) for i in range(m)
         ]
@@ -1029,9 +1062,10 @@ def crpo_advance(
         if len(violated) > 1:
             f = violated[(next_word(state.rng[0]) >> 32) * len(violated) >> 32]
         h = steps.step
+        shorter = [cut(state, k, math.sqrt(square[k])) for k in range(1 + m)]
         if steps.adaptive_step:
-            n = max(level[f], square[f] / 9)
-            h = h / (root * math.sqrt(n)) if n > 0 else 0.0
+            h = h * shorter[f] / math.sqrt(steps.n_outer * level[f]) if level[f] > 0 else 0.0
+        fold(state, square, 0)
         if f == 0:
             state.kept += 1
             state.sums = [

@@ -12,8 +12,7 @@ import pytest
 import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 
 def two_constraints() -> fc.CMDP:
@@ -162,7 +161,7 @@ def test_a_model_without_constraints(algorithm: type[Algorithm]) -> None:
 
 
 def test_runs_have_the_arrays_that_the_outer_loop_reads() -> None:
-    problem = Problem(MODEL, build_tables(MODEL), fc.TabularSoftmax().bind(MODEL), BEST)
+    problem = TableWorld.of(MODEL, fc.TabularSoftmax(), BEST)
     for algorithm in ALGORITHMS.values():
         state = algorithm.shortest().run(problem, 0, 2).state
         shapes = {

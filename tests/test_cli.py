@@ -83,7 +83,7 @@ def test_solve_json_is_the_run_of_the_library(cli):
     assert found["limits"] == [{"name": "strokes", "sense": "<=", "limit": result.cmdp.limits[0]}]
     (entry,) = found["algorithms"]
     expected = result.to_dict()
-    clock = {"seconds", "transitions_per_second"}
+    clock = {"seconds", "evaluating", "transitions_per_second"}
     assert {k: v for k, v in entry.items() if k in expected.keys() - clock} == {
         k: v for k, v in expected.items() if k not in clock
     }
@@ -99,9 +99,11 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
     assert answer.code == 0
     assert answer.err == ""
     assert answer.out.startswith("pd-anpg on CMDP(8 states")
-    assert [line.split()[0] for line in answer.out.splitlines()[3:]] == [
-        "reward", "strokes", "multiplier", "gap", "violation", "(means", "The",
+    lines, (entry,) = answer.out.splitlines()[3:], cli("solve", *SMALL, "--json").object()["algorithms"]
+    assert [line.split()[0] for line in lines[:6]] == [
+        "reward", "strokes", "multiplier", "gap", "violation", "(means",
     ]  # fmt: skip
+    assert lines[6:] == entry["notes"] != []
 
 
 def test_options_reach_the_model_and_the_run(cli):
@@ -142,6 +144,7 @@ def test_no_constraint(cli):
 def test_what_is_not_finite_becomes_null(cli):
     answer = cli("solve", *SMALL, "--set", "xi=1e300", "--json")
     entry = answer.object()["algorithms"][0]
+    assert answer.code == 1
     assert entry["failed"] == 2
     assert entry["gap"] == {"mean": None, "low": None, "high": None}
     warning = answer.err.splitlines()
@@ -270,7 +273,7 @@ def interrupted(path, **options):
 
 def timeless(found):
     for entry in found["algorithms"]:
-        del entry["seconds"], entry["transitions_per_second"]
+        del entry["seconds"], entry["evaluating"], entry["transitions_per_second"]
     return found
 
 
@@ -357,13 +360,63 @@ def test_ctrl_c_prints_what_there_is(tmp_path):
 
 
 def test_ctrl_c_before_the_run(cli, monkeypatch):
-    def read_model(*_):
+    def from_spec(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastcmdp.cli.solve.read_model", read_model)
+    monkeypatch.setattr("fastcmdp.cli.models.from_spec", from_spec)
     answer = cli("solve", *SMALL, "--json")
     assert (answer.code, answer.out) == (130, "")
     assert answer.err == "interrupted before there was a result\n"
+
+
+# Exit codes beside 0, 2 and 130.
+
+
+def test_a_method_of_which_all_replicates_failed_is_code_1(cli):
+    answer = cli("compare", *BUDGET, "--algorithms", "pd-anpg,pd-anpg?xi=1e300", "--json")
+    assert answer.code == 1
+    assert [entry["failed"] for entry in answer.object()["algorithms"]] == [0, 2]
+
+
+def test_a_last_checkpoint_that_could_not_be_written_is_code_1(cli, tmp_path, monkeypatch):
+    def save(self, path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(fc.Result, "save", save)
+    answer = cli("solve", *SMALL, "--json", "--checkpoint", tmp_path / "run.npz")
+    assert answer.code == 1
+    assert answer.object()["algorithms"][0]["finished"]
+    assert "run.npz could not be written (No space left on device)" in answer.err
+
+
+# Ctrl-C while the process starts: at the import of numba, which is most of that time.
+EARLY = """
+import os, signal, sys
+sys.argv, sys.orig_argv = ["fastcmdp", "--version"], ["python", sys.argv[1], "--version"]
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "numba":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from fastcmdp.cli import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_while_the_command_starts_is_one_line():
+    child = process(EARLY, "/somewhere/bin/fastcmdp")
+    out, err = child.communicate()
+    assert (child.returncode, out, err) == (130, "", "interrupted before there was a result\n")
+
+
+def test_ctrl_c_in_another_program_stays_what_it_is():
+    child = process(EARLY, "/somewhere/bin/another")
+    _, err = child.communicate()
+    assert child.returncode != 130
+    assert err.endswith("KeyboardInterrupt\n")
 
 
 # Progress.
@@ -559,6 +612,70 @@ def test_plot_formats(cli, tmp_path, ending, magic):
     path = tmp_path / f"run.{ending}"
     assert cli("solve", *SMALL, "--plot", path, "-q").err == ""
     assert path.read_bytes().startswith(magic)
+
+
+# Whole numbers, policies and simulators by name.
+
+
+def test_whole_numbers_may_have_an_exponent(cli):
+    plain = timeless(cli("solve", *SMALL, "--set", "pilot=10", "--json").object())
+    arguments = ("--outer", "4e1", "--inner", "1e1", "--replicates", "2.0", "--set", "pilot=1e1", "--json")
+    assert timeless(cli("solve", SMALL[0], *arguments).object()) == plain
+    for value in ("1.5", "many", "true", "inf"):
+        answer = cli("solve", SMALL[0], "--outer", value)
+        assert (answer.code, answer.out) == (2, "")
+        assert f"{value!r} is not a whole number" in " ".join(answer.err.split())
+    assert cli("compare", *BUDGET[:3], "--replicates", "2e0", "--algorithms", "pd-anpg", "--json").code == 0
+
+
+def test_a_policy_by_name(cli, tmp_path):
+    model = fc.envs.river_swim()
+    phi = np.random.default_rng(0).normal(size=(model.n_choices, 4))
+    np.save(tmp_path / "phi.npy", phi)
+    name = f"log-linear:{tmp_path / 'phi.npy'}"
+    (entry,) = cli("solve", *SMALL, "--policy", name, "--json").object()["algorithms"]
+    result = fc.solve(model, fc.PDANPG(outer=40, inner=10), policy=fc.LogLinear(phi), replicates=2)
+    assert (entry["policy"], entry["reward"]) == (name, result.to_dict()["reward"])
+    found = cli(
+        "compare", *BUDGET, "--policy", "neural:3", "--algorithms", "pd-anpg,pd-nac", "--json"
+    ).object()
+    assert [entry["policy"] for entry in found["algorithms"]] == ["neural:3"]
+    assert "pd-nac" in found["skipped"][0]
+
+
+def test_a_simulator_by_import_path(cli, tmp_path, monkeypatch):
+    (tmp_path / "my_queues.py").write_text("from fastcmdp.simulators import marketing\n")
+    monkeypatch.chdir(tmp_path)
+    spec = "simulator:my_queues:marketing?levels=3&budget=2.5"
+    answer = cli("solve", spec, *SMALL[1:], "--gamma", 0.9, "--seed", 4, "--json")
+    found = answer.object()
+    result = fc.solve(
+        fc.simulators.marketing(levels=3, gamma=0.9, budget=2.5),
+        fc.PDANPG(outer=40, inner=10), seed=4, replicates=2,
+    )  # fmt: skip
+    (entry,) = found["algorithms"]
+    assert (answer.code, entry["policy"], found["optimum"]) == (0, "log-linear", None)
+    assert entry["reward"] == result.to_dict()["reward"]
+    assert (found["model"]["spec"], found["model"]["gamma"], found["model"]["actions"]) == (spec, 0.9, 3)
+    assert found["limits"][0]["limit"] == 2.5
+    for verb in ("compare", "inspect"):
+        answer = cli(verb, spec)
+        assert (answer.code, answer.out) == (2, "")
+        assert "needs a model with a table" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [(verb, ()) for verb in ("solve", "compare", "tune", "inspect")]
+    + [("theory", ("--epsilon", 1)), ("convert", ("x.npz",))],
+)
+def test_verbs_on_models_take_the_same_options(cli, verb, more):
+    help = cli(verb, "--help").out.split()
+    assert {"--gamma", "--reward", "--constraint", "--start", "--with"} <= set(help)
+    assert ("--limit" in help) == (verb != "convert")
+    answer = cli(verb, "env:river_swim", *more, "--reward", "r", "--start", 3)
+    message = "error: --reward, --start: for files only; env:river_swim takes settings after its ?\n"
+    assert (answer.code, answer.err) == (2, message)
 
 
 # The other verbs.

@@ -773,3 +773,124 @@ def test_values_of_the_wrong_length() -> None:
             call([1.0, 2, 3])
     with pytest.raises(ModelError, match=r"duals has shape \(\)"):
         tables().to_user_duals(1.0)
+
+
+def test_probabilities_negative_by_rounding_are_zeros() -> None:
+    rest = 1 - 0.9 - 0.1
+    assert rest < 0
+    rows = np.array([[[0.9, 0.1 + rest, 0.0]], [[rest, 0.1, 0.9]], [[0.0, rest, 1.0]]])
+    cmdp = CMDP.from_arrays(rows, np.zeros((3, 1)), gamma=0.9)
+    assert cmdp.branch_prob.tolist() == [0.9, 0.1 + rest, 0.1, 0.9, 1.0]
+    assert cmdp.branch_target.tolist() == [0, 1, 1, 2, 2]
+    policy = cmdp.action_probabilities([1.0, 1.0, 1.0])
+    assert policy.tolist() == [1.0, 1.0, 1.0]
+    two = CMDP([0, 2], [0, 1, 2], [0, 0], [1, 1], [0, 1], gamma=0.5)
+    assert two.action_probabilities([1.0, rest]).tolist() == [1.0, 0.0]
+    assert CMDP(
+        [0, 1, 2], [0, 1, 2], [0, 1], [1, 1], [0, 1], gamma=0.5, start=[1.0, rest]
+    ).start.tolist() == [1, 0]
+    with pytest.raises(ModelError, match="must not be negative"):
+        CMDP.from_arrays(rows - 1e-14, np.zeros((3, 1)), gamma=0.9)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("form", ["table", "rows", "policy", "start"])
+def test_rows_are_judged_by_the_rounding_of_their_type(dtype, form) -> None:
+    rng = np.random.default_rng(0)
+    n = 40
+    rows = rng.random((n, n))
+    rows = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
+    if dtype != np.float64:
+        assert abs(rows.astype(float).sum(axis=1) - 1).max() > 1e-9
+
+    def build(rows):
+        if form == "table":
+            return CMDP.from_arrays(rows[:, None, :], np.zeros((n, 1)), gamma=0.9)
+        if form == "rows":
+            offsets = np.arange(0, n * n + 1, n)
+            return CMDP(
+                np.arange(n + 1), offsets, np.tile(np.arange(n), n), rows.reshape(-1), np.zeros(n), gamma=0.9
+            )
+        one = CMDP([0, n], np.arange(n + 1), np.zeros(n, int), np.ones(n), np.zeros(n), gamma=0.9)
+        if form == "policy":
+            return one.action_probabilities(rows[0])
+        chain = CMDP(
+            np.arange(n + 1),
+            np.arange(n + 1),
+            np.arange(n),
+            np.ones(n),
+            np.zeros(n),
+            gamma=0.9,
+            start=rows[0],
+        )
+        return chain
+
+    build(rows)
+    with pytest.raises(ModelError, match="sum to"):
+        build(rows * dtype(0.97 if dtype == np.float16 else 0.9999))
+
+
+@pytest.mark.parametrize("form", ["pairs", "states", "transitions"])
+def test_minus_infinity_is_answered_with_the_mask(form) -> None:
+    reward = {
+        "pairs": np.array([[0.0, 1.0], [-np.inf, 1.0]]),
+        "states": np.array([0.0, -np.inf]),
+        "transitions": np.full((2, 2, 2), -np.inf),
+    }[form]
+    stay = np.tile(np.eye(2)[:, None], (1, 2, 1))
+    with pytest.raises(ModelError, match=r"is -inf; .*available=np\.isfinite\(R\)"):
+        CMDP.from_arrays(stay, reward, gamma=0.9)
+    with pytest.raises(ModelError) as told:
+        CMDP.from_arrays(stay, np.full((2, 2), np.nan), gamma=0.9)
+    assert "available" not in str(told.value)
+    masked = CMDP.from_arrays(
+        stay, [[0.0, 1.0], [-np.inf, 1.0]], gamma=0.9, available=[[True, True], [False, True]]
+    )
+    assert masked.n_choices == 3
+
+
+def test_a_penalty_that_drowns_all_else_is_remarked_on() -> None:
+    stay = np.tile(np.eye(2)[:, None], (1, 2, 1))
+    with pytest.warns(
+        UserWarning, match=r"reward of state 1, action 0 is -1e\+09, .* between 0 and 1: .*available="
+    ):
+        CMDP.from_arrays(stay, [[0.0, 1.0], [-1e9, 0.5]], gamma=0.9)
+    with pytest.warns(UserWarning, match=r"is -1e\+09"):
+        CMDP.from_arrays(stay, [[-1e8, 1.0], [-1e9, 0.5]], gamma=0.9)
+    for reward in (
+        [[0, 1], [-1e9, 1e9]],
+        [[-1e9, -5e8], [-2e8, -1e8]],
+        [[-100, -1], [-10, 20]],
+        [[-1e9, 1], [1, 1]],
+    ):
+        CMDP.from_arrays(stay, np.array(reward, float), gamma=0.9)
+
+
+def test_names_with_control_characters_are_shown_escaped() -> None:
+    cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=1, names=["r\x1b[2J", "c\n\u202e\x9b"])
+    assert cmdp.names == (r"r\x1b[2J", r"c\n\u202e\x9b")
+    assert repr(cmdp).isprintable()
+    again = CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=1, names=cmdp.names)
+    assert again.names == cmdp.names
+
+
+def test_states_may_have_variables() -> None:
+    rows = [0, 1, 2], [0, 1, 2], [0, 1], [1, 1], [0, 0]
+    cmdp = CMDP(*rows, gamma=0.5, variables={"x": [3, -4], "done": [False, True], "t\x1b": [0.5, 1e-3]})
+    assert [cmdp.state_name(s) for s in range(2)] == [r"x=3, !done, t\x1b=0.5", r"x=-4, done, t\x1b=0.001"]
+    for twin in (pickle.loads(pickle.dumps(cmdp)), copy.deepcopy(cmdp), cmdp.with_limits(None)):
+        assert {name: values.tolist() for name, values in twin.variables.items()} == {
+            "x": [3, -4],
+            "done": [False, True],
+            "t\x1b": [0.5, 0.001],
+        }
+        assert not any(values.flags.writeable for values in twin.variables.values())
+    assert cmdp.fingerprint() == CMDP(*rows, gamma=0.5).fingerprint()
+    for bad in ([1, 2, 3], ["a", "b"], [[1, 2]], [1 + 2j, 0]):
+        with pytest.raises(ModelError, match="variable 'x' has shape"):
+            CMDP(*rows, gamma=0.5, variables={"x": bad})
+
+
+def test_shorthands_of_the_discount_and_the_widest_state() -> None:
+    cmdp = CMDP([0, 1, 3], [0, 1, 2, 3], [0, 0, 1], [1, 1, 1], [0, 0, 1], gamma=0.9)
+    assert (cmdp.unit, cmdp.horizon, cmdp.widest) == (1 - 0.9, 1 / (1 - 0.9), 2)

@@ -19,6 +19,7 @@ from fastcmdp.plots import plot_comparison
 MODULE = sys.modules["fastcmdp.compare"]  # fc.compare is the function
 MODEL = fc.envs.garnet(n_states=6, n_actions=3, n_constraints=2, gamma=0.8, seed=1)
 BEST = fc.optimum(MODEL)
+RANGE = float(np.ptp(BEST.reward_range))
 TWO = ("pd-anpg", "pd-anpg?inner=10&c_eta=2")
 
 
@@ -117,9 +118,7 @@ def test_figures_from_the_values_of_replicates(found):
         assert strict["slack"]["mean"] == pytest.approx(slack.mean(axis=0).min(), rel=1e-9)
         span = np.ptp(BEST.constraint_range, axis=1)
         assert relaxed["share"] == np.mean([min(row / span) >= -relaxed["tolerance"] for row in slack])
-        errors = [
-            max((BEST.reward - mixture.reward[r]) / BEST.reward, 0.0, *-slack[r] / span) for r in range(5)
-        ]
+        errors = [max((BEST.reward - mixture.reward[r]) / RANGE, 0.0, *-slack[r] / span) for r in range(5)]
         assert made["error"]["mean"] == pytest.approx(np.mean(errors), rel=1e-9)
         for name in ("gap", "violation", "error", "violation_per_replicate"):
             assert made[name]["low"] <= made[name]["mean"] <= made[name]["high"]
@@ -229,6 +228,45 @@ def test_scales_have_a_floor():
     assert np.isfinite(made.to_dict()[0]["error"]["mean"])
 
 
+def test_errors_are_relative_to_what_policies_can_attain():
+    """An offset of the reward changes no error, and a constraint of wide range does not hide its limit."""
+    base = fc.compare(MODEL, "pd-anpg", 2e4, replicates=2, optimum=BEST)
+    rows = (MODEL.state_to_choice, MODEL.choice_to_branch, MODEL.branch_target, MODEL.branch_prob)
+    moved = fc.CMDP(
+        *rows, MODEL.reward + 100.0, MODEL.costs.T, gamma=MODEL.gamma, start=MODEL.start, limits=MODEL.limits
+    )
+    scales = Scales.of(moved, fc.optimum(moved))
+    assert scales.reward == pytest.approx(RANGE, rel=1e-9)
+    np.testing.assert_allclose(scales.constraints, np.ptp(BEST.constraint_range, axis=1), rtol=1e-9)
+    assert base.scales.reward == RANGE
+
+
+def test_a_limit_missed_many_times_over_is_told_however_wide_its_range():
+    """Two states: a step of cost 1,000 that nobody takes makes the range wide; the limit is 1."""
+    wide = fc.CMDP.from_arrays(
+        np.ones((1, 3, 1)), [[0.0, 1.0, 0.0]], [[[0.0, 3.0, 1000.0]]], gamma=0.5, limits=1.0
+    )
+    made = fc.compare(wide, "pd-anpg?zeta=1e-9&eta=5&pilot=0", 3e3, replicates=2)
+    entry = made.to_dict()[0]
+    assert entry["violation"]["mean"] > 3.0
+    assert entry["violation"]["mean"] / np.ptp(made.optimum.constraint_range) < 0.05
+    (note,) = made.notes()
+    times = entry["violation"]["mean"]  # of a limit of 1
+    assert f"{times:.3g} times the limit" in note
+    assert note in made.table()
+    assert fc.compare(wide.with_limits([2000.0]), "pd-anpg", 3e3, replicates=2).notes() == []
+
+
+def test_a_large_model_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(MODULE, "EXACT_CHOICES", 10)
+    for run in (fc.compare, fc.tune):
+        with pytest.raises(fc.SettingError, match=r"give optimum=True, or optimum=fastcmdp\.optimum\(cmdp\)"):
+            run(MODEL, "pd-anpg", 2e4, replicates=1)
+    made = fc.compare(MODEL, "pd-anpg", 2e4, replicates=1, optimum=True)
+    assert made.optimum.reward == pytest.approx(BEST.reward)
+    assert len(fc.tune(MODEL, "pd-anpg", 2e4, replicates=1, trials=1, optimum=True).trials) == 1
+
+
 def test_no_constraint():
     made = fc.compare(fc.envs.garnet(n_states=5, n_constraints=0), "pd-anpg", 2e4, replicates=2)
     entry = made.to_dict()[0]
@@ -289,7 +327,7 @@ def test_lines_at_several_budgets_are_the_ends_of_runs(found):
     assert [line.label for line in lines] == list(TWO)
     for k, line in enumerate(lines):
         entries = [found.to_dict()[k], found.to_dict()[2 + k]]
-        expected = [entry["gap"]["mean"] / BEST.reward for entry in entries]
+        expected = [entry["gap"]["mean"] / RANGE for entry in entries]
         np.testing.assert_allclose(line.gap.mean, expected, rtol=1e-9)
         assert line.samples.tolist() == [entry["samples"] / 5 for entry in entries]
 
@@ -299,8 +337,8 @@ def test_lines_at_one_budget_follow_the_mixture_so_far():
     (line,) = made.lines()
     entry = made.to_dict()[0]
     assert len(line.samples) > 100
-    assert line.gap.mean[-1] == pytest.approx(entry["gap"]["mean"] / BEST.reward, rel=1e-9)
-    assert line.gap.low[-1] == pytest.approx(entry["gap"]["low"] / BEST.reward, rel=1e-9)
+    assert line.gap.mean[-1] == pytest.approx(entry["gap"]["mean"] / RANGE, rel=1e-9)
+    assert line.gap.low[-1] == pytest.approx(entry["gap"]["low"] / RANGE, rel=1e-9)
     assert line.violation.mean[0] >= 0
 
 

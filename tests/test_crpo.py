@@ -9,6 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from from_python import from_python
 from numba import config
 from scipy import stats
 from test_neural import make as network
@@ -17,20 +18,24 @@ import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
 from fastcmdp.kernels import crpo as crpo_kernels
-from fastcmdp.kernels import policies, td
+from fastcmdp.kernels import td
 from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 11
+collect = from_python(collect_scores)
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 NO_GRADIENTS = Gradients(np.zeros(1, np.int64), np.zeros(0), 1.0)
 SMALL = ["random", "no constraint", "three constraints", "one state", "start with zeros", "absorbing"]
 
 
 def make_run(cmdp: fc.CMDP, policy: Any, settings: Any, replicates: int = 1, draws: str = "fast") -> CRPORun:
-    run = settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy, False, draws), SEED, replicates)
     assert isinstance(run, CRPORun)
     return run
 
@@ -84,7 +89,7 @@ def compare(cmdp: fc.CMDP, kind: str, settings: Any, draws: str = "fast") -> nai
     np.testing.assert_allclose(got.theta[1], state.theta, **close)
     np.testing.assert_allclose(got.critic[1], np.ravel(state.critic), **close)
     np.testing.assert_allclose(got.sums[1, : 1 + cmdp.n_constraints], state.sums, **close)
-    for name in ("recent", "average"):
+    for name in ("recent", "average", "longest"):
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), **close)
     return state
 
@@ -119,7 +124,7 @@ def test_rows_made_on_demand_and_start_states_drawn(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(crpo_module, "MOST_STARTS", 20)
     cmdp, settings = MODELS["many states"], fc.CRPO(outer=4, inner=45, rate=0.05)
     run = make_run(cmdp, kinds_of("dense", cmdp)[0], settings)
-    assert isinstance(run.actions[0], policies.LazyActions)
+    assert isinstance(run.actions[0], LazyActions)
     assert run.steps.n_start_draws == 20
     compare(cmdp, "dense", settings)
 
@@ -223,7 +228,7 @@ def test_empty_n0_is_flagged_and_has_the_policy_that_met_the_limits_best() -> No
     result = fc.solve(tight, fc.CRPOSoftmax(outer=30, inner=2000, alpha=0.01, tol=0.0), replicates=3)
     assert result.empty.all()
     assert not result.run.kept().any()
-    assert "no outer step met its tolerance" in result.summary()
+    assert "No outer step met its tolerance" in result.summary()
     slack = tight.slack(np.concatenate([result.trace.reward[:, :, None], result.trace.constraints], axis=2))
     np.testing.assert_allclose(result.violation[:, 0], -slack[:, :, 0].max(axis=1), rtol=1e-12)
     loose = fc.solve(tight, fc.CRPOSoftmax(outer=30, inner=2000, alpha=0.01, tol=100.0), replicates=3)
@@ -340,6 +345,35 @@ def test_the_bound_for_exact_q(seed: int) -> None:
     assert free[1:].min() < j[1:].min()
 
 
+def test_the_kernels_follow_the_exact_recursion_and_its_bound() -> None:
+    """Through `solve`, with critics of many transitions: gap and violation over N_0 within tol, and near those of the
+    recursion with exact Q."""
+    gamma, n_outer = 0.4, 400
+    rng = np.random.default_rng(1)
+    model = fc.CMDP.from_arrays(
+        rng.dirichlet(np.full(5, 0.5), (5, 3)), rng.random((5, 3)), rng.random((5, 3)), gamma=gamma, limits=1.0
+    )  # fmt: skip
+    low, high = fc.optimum(model).constraint_range[0]
+    model = model.with_limits(0.6 * low + 0.4 * high)
+    best = fc.optimum(model)
+    assert best.duals[0] > 0
+    tol = 0.2 * math.sqrt(2 * math.log(3) / n_outer) / (1 - gamma) ** 2
+    step = (1 - gamma) * math.sqrt(2 * math.log(3) / n_outer)
+    wanted, size = exact_crpo(model, n_outer, step, tol)
+    made = fc.CRPOSoftmax(
+        outer=n_outer, inner=20_000, alpha=step * (1 - gamma), tol=tol * float(model.constraint_scale[0]), c_step=10.0
+    )  # fmt: skip
+    result = fc.solve(model, made, optimum=best, trace=n_outer)
+    kept = int(result.run.kept()[0])
+    assert kept > 0
+    assert abs(kept - size) < 0.1 * n_outer
+    gap = result.gap[0] / model.reward_scale
+    assert gap <= 10 * tol
+    assert result.violation[0, 0] / model.constraint_scale[0] <= 1.5 * tol
+    got = model.signals.T @ fc.exact.occupancy(model, result.policy()) / (1 - gamma)
+    np.testing.assert_allclose(got, wanted, atol=0.05)
+
+
 # Settings and policies.
 
 
@@ -401,7 +435,7 @@ def test_networks_learn() -> None:
     result = fc.solve(cmdp, fc.CRPO(outer=600, inner=2000), policy=policy, replicates=2, seed=1)
     assert (result.gap < 0.03 * fc.optimum(cmdp).reward).all()
     assert (result.violation < 0.03 * np.abs(cmdp.limits)).all()
-    first = fc.evaluate(cmdp, fc.PDANPG().run(result.run.problem, 0, 1).policies()[0])
+    first = fc.evaluate(cmdp, fc.PDANPG().run(result.run.world, 0, 1).policies()[0])
     assert fc.optimum(cmdp).reward - first.reward > 0.1 * fc.optimum(cmdp).reward
 
 
@@ -466,7 +500,9 @@ def test_relu_scores_and_their_bound() -> None:
         run.refresh()
         prob = run.policies()[0]
         scores = run.scores(len(pairs))
-        n_slots = collect(bound.data, w, run.problem.tables, run.actions[0], np.array(pairs), scores)
+        n_slots = collect(
+            bound.data, w, run.world.tables, run.actions[0], np.array(pairs), len(pairs), scores
+        )
         phi = [net.gradient(w.tolist(), q) for q in pairs]
         expected = naive.collect_scores(naive.plain(cmdp), phi, prob.tolist(), pairs)
         got = np.zeros((len(pairs), bound.n_parameters))
@@ -488,16 +524,9 @@ def test_relu_score_bound_is_reached() -> None:
     run.state.theta[0] = [1, 1, 1, 1, 50, 50, 1, 1]  # W_r = (1, 50) where b_r = 1, else (1, 1)
     run.refresh()
     scores = run.scores(1)
-    collect(bound.data, run.state.theta[0], run.problem.tables, run.actions[0], np.array([0]), scores)
+    collect(bound.data, run.state.theta[0], run.world.tables, run.actions[0], np.array([0]), 1, scores)
     assert (scores.value**2).sum() == pytest.approx(2.0, rel=1e-6)
     assert bound.score_bound == 2.0
-
-
-def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
-    from numba import njit
-
-    call = njit(lambda *args: policies.collect_scores(*args))
-    return int(call(data, theta, tables, actions, pair, len(pair), scores))
 
 
 def test_relu_policies_learn() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import draws
 from fastcmdp.kernels.asgd import Momentum
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
 
 HOLDS, FAILS = 5e-5, 1e-12  # p-values on fixed seeds: as in test_estimators.py
@@ -298,6 +300,150 @@ def test_sizes_are_checked_where_a_call_does_much() -> None:
             embed.from_cmdp(given)  # type: ignore[arg-type]
         with pytest.raises(fc.SettingError, match="a Model of from_cmdp or build is expected"):
             embed.c_model(given)  # type: ignore[arg-type]
+
+
+def small_and_large() -> tuple[Any, ...]:
+    """A small model with its policy, and what belongs to a large one; of neither is there an array in the other."""
+    small, large = MODELS["short horizon"], MODELS["many actions"]
+    assert small.n_choices < large.n_choices
+    models = [embed.from_cmdp(cmdp) for cmdp in (small, large)]
+    policies = [
+        embed.policy(m, np.array(random_policy(c))) for m, c in zip(models, (small, large), strict=True)
+    ]
+    return (*models, *policies)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_policies_and_batches_of_another_model_are_refused(swapped: bool) -> None:
+    """They once read and wrote foreign memory."""
+    model, other, policy, theirs = small_and_large()
+    if swapped:
+        model, other, policy, theirs = other, model, theirs, policy
+    n, rng, lanes = model.choice_state.size, embed.stream(0, 0, 0), embed.streams(0, 0)
+    steps, total, exact = embed.momentum(2.0, 0.1), np.zeros(model.n_signals), np.zeros(n)
+    before = [x.copy() for x in theirs]
+    words = rng.copy()
+    calls = [
+        lambda: embed.rollout(model, theirs, rng, -1, total),
+        lambda: embed.softmax(model, np.zeros(n), theirs),
+        lambda: embed.refresh(model, theirs),
+        lambda: embed.sample_batch(model, theirs, lanes, False, embed.batch(model, 3)),
+        lambda: embed.asgd_tabular(model, theirs, steps, np.zeros(3, int), np.zeros(3), exact),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="the policy belongs to another model"):
+            call()
+    same_arrays(theirs, type(theirs)(*before))
+    assert rng.tolist() == words.tolist()
+    room = embed.batch(model, 4)
+    for name in ("pair", "occupancy_total", "value_total", "last_pair", "job_choice", "job_row"):
+        short = room._replace(**{name: getattr(room, name)[:3]})
+        with pytest.raises(ValueError, match="the batch belongs to another model or has"):
+            embed.sample_batch(model, policy, lanes, True, short)
+    narrow = room._replace(advantage=np.zeros((4, model.n_signals + 1)))
+    with pytest.raises(ValueError, match="the batch belongs to another model or has"):
+        embed.sample_batch(model, policy, lanes, True, narrow)
+
+
+def test_a_policy_of_other_draws_is_refused() -> None:
+    cmdp = MODELS["random"]
+    fast, exact = (embed.from_cmdp(cmdp, draws) for draws in ("fast", "exact"))
+    policy = embed.policy(fast, np.array(random_policy(cmdp)))
+    with pytest.raises(ValueError, match="the policy belongs to another model"):
+        embed.rollout(exact, policy, embed.stream(0, 0, 0), -1, np.zeros(exact.n_signals))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint32, np.uint8])
+def test_streams_of_other_numbers_are_refused(kind: Any) -> None:
+    """As signed words they once gave negative uniforms."""
+    model, policy, *_ = both(MODELS["random"], "fast")
+    rng, lanes = np.ones(4, kind), np.ones((4, LANES), kind)
+    calls: list[Any] = [
+        lambda: embed.word(rng),
+        lambda: embed.uniform(rng),
+        lambda: embed.normal(rng),
+        lambda: embed.exponential(rng),
+        lambda: embed.geometric(rng, 0.5),
+        lambda: embed.categorical(rng, np.ones(2)),
+        lambda: embed.first_state(model, rng),
+        lambda: embed.next_state(model, rng, 0),
+        lambda: embed.act(model, policy, rng, 0),
+        lambda: embed.first_pair(model, policy, rng),
+        lambda: embed.step(model, policy, rng, 0),
+        lambda: embed.rollout(model, policy, rng, -1, np.zeros(model.n_signals)),
+        lambda: embed.sample_batch(model, policy, lanes, True, embed.batch(model, 2)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"rng is no stream: uint64\[4\]|lanes are not uint64"):
+            call()
+
+
+def test_arrays_that_would_truncate_and_numbers_out_of_range_are_refused() -> None:
+    cmdp = MODELS["random"]
+    model, policy, *_ = both(cmdp, "fast")
+    n, rng, steps = cmdp.n_choices, embed.stream(0, 0, 0), embed.momentum(2.0, 0.1)
+    calls: list[tuple[Any, str]] = [
+        (lambda: embed.rollout(model, policy, rng, -1, np.zeros(model.n_signals, np.int64)), "no float64"),
+        (lambda: embed.rollout(model, policy, rng, -1, np.zeros(model.n_signals, np.float32)), "no float64"),
+        (lambda: embed.rollout(model, policy, rng, n, np.zeros(model.n_signals)), "no choice"),
+        (lambda: embed.rollout(model, policy, rng[:3], -1, np.zeros(model.n_signals)), "no uint64"),
+        (lambda: embed.asgd(steps, np.zeros((4, 3)), np.zeros(4), np.zeros(3, int)), "omega no float64"),
+        (
+            lambda: embed.asgd_tabular(model, policy, steps, np.zeros(4, int), np.zeros(4), np.zeros(n, int)),
+            "omega is no float64",
+        ),
+        (
+            lambda: embed.asgd_tabular(model, policy, steps, np.array([0, n]), np.zeros(2), np.zeros(n)),
+            "no choice of the model",
+        ),
+        (lambda: embed.dual_step(np.zeros(1, int), 0.1, np.zeros(1), 1.0), "dual is no float64"),
+    ]
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            call()
+    for weight in (-1.0, np.nan, np.inf):
+        policy.prob[0] = weight
+        with pytest.raises(ValueError, match="negative, NaN or infinite"):
+            embed.refresh(model, policy)
+
+
+def test_seeds_of_all_sizes_in_any_order() -> None:
+    """A call with a small seed once closed the way to those from 2^63 on."""
+    embed.stream(1, 0, 0)
+    embed.streams(1, 0)
+    for seed in (2**63, 2**64 - 1, np.uint64(2**63), -1, 5, np.int8(5)):
+        twin: Any = np.random.SFC64(np.random.SeedSequence(int(seed) % 2**64, spawn_key=(2, 3)))
+        assert embed.stream(seed, 2, 3).tolist() == twin.state["state"]["state"].tolist()
+        assert embed.streams(seed, 2)[:, 3].tolist() == twin.state["state"]["state"].tolist()
+    with pytest.raises(TypeError):
+        embed.stream(0.5, 0, 0)  # type: ignore[arg-type]
+
+    @njit
+    def inside(seed: int) -> Any:
+        return embed.stream(seed, 2, 3), embed.streams(seed, 2)
+
+    assert inside(-1)[0].tolist() == embed.stream(-1, 2, 3).tolist()
+    assert inside(5)[1].tolist() == embed.streams(5, 2).tolist()
+
+
+def test_weights_whose_sum_overflows_are_drawn_by_their_shares() -> None:
+    """They once gave the last, always."""
+    rng, twin = stream(3)
+    for weights in ([1e308, 1e308, 0.0, 1e308], [1.7e308, 1.7e308, 1.0]):
+        drawn = [embed.categorical(rng, np.array(weights)) for _ in range(600)]
+        assert drawn == [naive.categorical(twin, weights) for _ in range(600)]
+        counts = np.bincount(drawn, minlength=len(weights))
+        possible = np.array(weights) > 2.0
+        assert (counts[possible] > 150).all()
+        assert not counts[~possible].any()
+
+
+def test_uncompiled_kernels_are_refused_with_a_sentence() -> None:
+    command = [sys.executable, "-c", "import fastcmdp"]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(fc.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode != 0
+    assert "ImportError: fastcmdp's kernels run compiled only, and NUMBA_DISABLE_JIT" in done.stderr
 
 
 def test_arrays_of_other_types_and_layouts_make_the_same_model() -> None:

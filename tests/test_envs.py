@@ -218,7 +218,7 @@ def test_nothing_to_trade() -> None:
 # Garnets
 
 
-@pytest.mark.parametrize(("n_states", "n_branches"), [(7, 3), (40, 30), (12, None), (5, 9), (300, 1)])
+@pytest.mark.parametrize(("n_states", "n_branches"), [(7, 3), (40, 30), (12, None), (5, 5), (300, 1)])
 def test_garnet_rows(n_states: int, n_branches: int | None) -> None:
     cmdp = garnet(n_states, 3, n_branches, seed=4, limit=1.0)
     width = min(n_branches or n_states, n_states)
@@ -639,18 +639,28 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
         ("env:garnet?seed", "'seed'"),
         ("env:garnet?seed=", "'seed='"),
         ("env:garnet?seed=1&seed=2", "seed is given twice"),
-        ("env:garnet?n_states=0", r"n_states must be an integer in \[1, 2147483647\], got 0"),
-        ("env:garnet?n_states=2.5", r"n_states must be an integer in .*, got 2.5"),
-        ("env:garnet?n_states=many", r"n_states must be an integer in .*, got 'many'"),
-        ("env:garnet?n_actions=true", "n_actions must be an integer of at least 1, got True"),
+        ("env:garnet?n_states=0", r"n_states = 0: an integer from 1 to 2147483647 is expected"),
+        ("env:garnet?n_states=2.5", r"n_states = 2.5: an integer from"),
+        ("env:garnet?n_states=many", r"n_states = .many.: an integer from"),
+        ("env:garnet?n_actions=true", "n_actions = True: an integer of at least 1"),
         ("env:garnet?seed=-1", "seed"),
         ("env:garnet?n_branches=0", "n_branches"),
-        ("env:garnet?gamma=1", r"gamma must be a number in \(0, 1\), got 1"),
-        ("env:garnet?gamma=nan", r"gamma must be a number in \(0, 1\), got nan"),
+        ("env:garnet?n_states=10&n_branches=20", "n_branches = 20: an integer from 1 to 10 is expected"),
+        (
+            "env:garnet?n_states=1e9",
+            "n_states = 1000000000, n_actions = 4, n_branches = 5: .* takes about .* GiB",
+        ),
+        ("env:river_swim?n_states=1e9", "n_states = 1000000000: .* GiB"),
+        ("env:queue?capacity=1e9", "capacity = 1000000000: .* GiB"),
+        ("env:inventory?capacity=1e9", "capacity = 1000000000: .* GiB"),
+        ("env:grid_world?size=1e9", "size = 1000000000: .* GiB"),
+        ("env:hard_instance?n_gadgets=1e12", "n_gadgets = 1000000000000, n_actions = 3, depth = 1: .* GiB"),
+        ("env:garnet?gamma=1", r"gamma = 1: a number in \(0, 1\) is expected"),
+        ("env:garnet?gamma=nan", r"gamma = nan: a number in \(0, 1\)"),
         ("env:garnet?limit=tight", "'halfway', got 'tight'"),
         ("env:river_swim?n_states=1", "n_states"),
-        ("env:river_swim?start=8", r"start must be an integer in \[0, 7\], got 8"),
-        ("env:queue?arrival=1.5", r"arrival must be a number in \[0, 1\], got 1.5"),
+        ("env:river_swim?start=8", r"start = 8: an integer from 0 to 7"),
+        ("env:queue?arrival=1.5", r"arrival = 1.5: a number in \[0, 1\]"),
         ("env:queue?capacity=0", "capacity"),
         ("env:inventory?demand=0", "demand"),
         ("env:inventory?constraint=profit", "'stock-out' or 'holding', got 'profit'"),
@@ -665,3 +675,105 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
 def test_bad_settings_say_what_is_accepted(spec: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         from_spec(spec)
+
+
+def test_garnet_has_few_branches_unless_told() -> None:
+    assert garnet(20, limit=1.0).n_branches == 20 * 4 * 5
+    assert garnet(3, limit=1.0).n_branches == 3 * 4 * 3
+
+
+# Tables of Gymnasium that people wrote.
+
+
+class Table:
+    """An environment with a table P and, if given, a start distribution."""
+
+    def __init__(self, table, start=None) -> None:
+        self.P = table
+        if start is not None:
+            self.initial_state_distrib = np.asarray(start)
+
+
+def no_cost(*_) -> float:
+    return 0.0
+
+
+def value_of(env, **options) -> float:
+    cmdp = from_gymnasium(env, cost=no_cost, limit=1.0, gamma=0.9, **options)
+    return optimum(cmdp).reward
+
+
+# State 0 leads to 1, where the one action leaves for good and earns 5.
+EXIT = {0: {0: [(1.0, 1, 0.0, False)]}, 1: {0: [(1.0, 1, 5.0, True)]}}
+
+
+@pytest.mark.parametrize("start", [0, [1.0, 0.0], np.array([1.0, 0.0, 0.0])], ids=["state", "states", "all"])
+def test_what_is_paid_on_leaving_counts(start) -> None:
+    assert value_of(Table(EXIT), start=start) == pytest.approx(4.5)
+    assert value_of(Table(EXIT, [1.0, 0.0])) == pytest.approx(4.5)
+    assert value_of(Table(EXIT), start="uniform") == pytest.approx((4.5 + 5) / 2)
+    assert value_of(Table(EXIT, [0.0, 1.0]), start=0) == pytest.approx(4.5)
+
+
+def test_a_state_entered_with_an_end_only_is_none_to_be_in() -> None:
+    hole = {0: {0: [(0.5, 1, 1.0, True), (0.5, 0, 0.0, False)]}, 1: {0: [(1.0, 1, 7.0, True)]}}
+    assert value_of(Table(hole), start=0) == pytest.approx(0.5 / (1 - 0.45))
+    assert value_of(Table(hole), start="uniform") == pytest.approx(0.5 / (1 - 0.45))
+    assert value_of(Table(hole), start=1) == pytest.approx(7.0)
+
+
+def test_states_without_actions_have_ended() -> None:
+    for nothing in ({}, [], {0: []}):
+        table = {0: {0: [(1.0, 1, 2.0, False)], 1: [(1.0, 0, 0.1, False)]}, 1: nothing}
+        assert value_of(Table(table), start=0) == pytest.approx(2.0)
+        assert value_of(Table(list(table.values())), start=0) == pytest.approx(2.0)
+
+
+def test_states_may_have_fewer_actions() -> None:
+    table = {0: {1: [(1.0, 1, 0.0, False)]}, 1: {0: [(1.0, 0, 1.0, False)], 2: [(1.0, 1, 0.0, False)]}}
+    cmdp = from_gymnasium(Table(table), cost=no_cost, limit=1.0, gamma=0.9, start=0)
+    assert cmdp.action_of_choice.tolist() == [1, 0, 2, 0]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_probabilities_of_a_table_are_judged_by_their_type(kind) -> None:
+    thirds = [(kind(1 / 3), s, 0.0, False) for s in range(3)]
+    assert abs(float(kind(1 / 3)) * 3 - 1) > 1e-9
+    cmdp = from_gymnasium(Table({s: {0: thirds} for s in range(3)}), cost=no_cost, limit=1.0, start=0)
+    assert cmdp.branch_prob[:3].sum() == pytest.approx(1.0, abs=1e-15)
+    loose = [(float(p), *rest) for p, *rest in thirds]
+    with pytest.raises(ModelError, match="sum to"):
+        from_gymnasium(Table({s: {0: loose} for s in range(3)}), cost=no_cost, limit=1.0, start=0)
+
+
+STEP = [(1.0, 0, 0.0, False)]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({0: {0: STEP}, 2: {0: STEP}}, r"P of Table has 2 states, but no P\[1\]; they are numbered from 0"),
+        ({"a": {0: STEP}}, r"no P\[0\]"),
+        ({}, "P of Table is of type dict"),
+        (3, "P of Table is of type int"),
+        ({0: 3}, r"P\[0\] of Table is 3; its actions"),
+        ({0: {0: 3}}, r"P\[0\]\[0\] is 3; a list of \(probability, next state, reward, terminated\)"),
+        (
+            {0: {0: [(1.0, 0, 0.0)]}},
+            r"P\[0\]\[0\]\[0\] is \(1.0, 0, 0.0\); \(probability, next state, reward, term",
+        ),
+        ({0: {0: [(1.0, 0, 0.0, False, {})]}}, r"P\[0\]\[0\]\[0\] is .*; \(probability, next state"),
+        ({0: {0: [3]}}, r"P\[0\]\[0\]\[0\] is 3; \(probability, next state"),
+        ({0: {0: [(1.0, 1, 0.0, False)]}}, r"P\[0\]\[0\]\[0\], the next state = 1: an integer from 0 to 0"),
+        ({0: {0: [(1.0, -1, 0.0, False)]}}, r"the next state = -1: an integer from 0 to 0"),
+        ({0: {0: [(1.0, None, 0.0, False)]}}, r"the next state = None: an integer"),
+        ({0: {0: [("x", 0, 0.0, False)]}}, r"P\[0\]\[0\]\[0\], the probability = 'x': a number"),
+        ({0: {0: [(1.0, 0, None, False)]}}, r"P\[0\]\[0\]\[0\], the reward = None: a number"),
+        ({0: {0: [(1.0, 0, np.nan, False)]}}, r"the reward = nan: a number"),
+        ({0: {0: [(0.5, 0, 0.0, False)]}}, r"state 0, action 0 sum to 0\.5"),
+        ({0: {"up": STEP}}, r"an action in P\[0\] = 'up': an integer"),
+    ],
+)
+def test_faults_of_tables_name_the_place(table, message) -> None:
+    with pytest.raises(ModelError, match=message):
+        from_gymnasium(Table(table), cost=no_cost, limit=1.0, start=0)

@@ -22,8 +22,9 @@ from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pd_anpg, rollouts
 from fastcmdp.policies import LogLinear
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 Floats = NDArray[np.float64]
 
@@ -126,7 +127,7 @@ def test_horizons_are_geometric(gamma: float) -> None:
 def make_run(
     cmdp: CMDP, policy: LogLinear, settings: PDANPG, replicates: int, theta: Floats
 ) -> PrimalDualRun:
-    run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 6, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy), 6, replicates)
     run.state.theta[:] = theta
     run.state.dual[:] = DUAL
     run.refresh()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.sparse.linalg
 from scipy.optimize import OptimizeResult, linprog
 
 from fastcmdp.cmdp import CMDP
+from fastcmdp.envs import garnet
 from fastcmdp.errors import InfeasibleError, ModelError, NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact import (
     advantages,
@@ -809,3 +811,15 @@ def test_ctrl_c_leaves_the_best_so_far(m):
 def test_ctrl_c_before_anything_is_known_is_ctrl_c():
     with pytest.raises(KeyboardInterrupt):
         optimum(random_model(1), progress=stop_after(1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_range_of_the_reward_is_that_of_deterministic_policies(seed):
+    """Some of them is the worst and one the best: all are tried."""
+    cmdp = garnet(n_states=3, n_actions=2, n_branches=2, gamma=0.7, seed=seed)
+    found = []
+    for actions in itertools.product(range(2), repeat=3):
+        pi = np.zeros(6)
+        pi[[2 * s + a for s, a in enumerate(actions)]] = 1.0
+        found.append(evaluate(cmdp, pi).reward)
+    np.testing.assert_allclose(optimum(cmdp).reward_range, [min(found), max(found)], rtol=1e-9)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from io_cases import FORMATS, SHARED, file_of, needs_models, small, told
 
@@ -198,3 +203,44 @@ def test_real_files_on_the_command_line(cli):
     code, out, err = cli("inspect", SHARED / "robot.umb")
     assert (code, out) == (2, "")
     assert "interval models are not supported" in err
+
+
+BAD = "\x1b]0;owned\x07\x9b2J\u202e\n!"
+
+
+def test_names_of_files_reach_the_terminal_escaped(cli, tmp_path):
+    """Control characters and what turns lines around, in every place where a name is shown."""
+    path = tmp_path / "bad.npz"
+    rewards = {f"{name}{BAD}": io.Reward(choices=np.arange(4.0) * 0.25) for name in ("time", "toll")}
+    described = small(
+        rewards=rewards, labels={f"goal{BAD}": np.array([2])}, action_names=(f"go{BAD}", "", "stay")
+    )
+    io.write(dataclasses.replace(described, problem=Problem()), path)
+    limit = f"toll{BAD} <= 1"
+    named = ("--reward", f"time{BAD}", "--constraint", limit, "--gamma", "0.9")
+    calls = [
+        ("inspect", path), ("inspect", path, *named), ("inspect", path, "--reward", f"tim{BAD}", "--gamma", "0.9"),
+        ("inspect", path, "--json"), ("convert", path, tmp_path / "out.npz", *named),
+        ("convert", path, tmp_path / "out.drn", *named), ("convert", path, tmp_path / f"no{BAD}" / "out.drn"),
+        ("solve", path, *named, "--outer", "2", "--inner", "2"),
+    ]  # fmt: skip
+    shown = ""
+    for call in calls:
+        _, out, err = cli(*call)
+        assert out or err
+        for line in (out + err).split("\n"):
+            assert line.isprintable(), (call, line)
+        shown += out
+    assert r"time\x1b]0;owned\x07\x9b2J\u202e\n!" in shown
+
+
+def test_a_terminal_of_ascii_gets_other_letters_escaped(tmp_path):
+    path = tmp_path / "größe.npz"
+    io.write(small(rewards={"größe →": io.Reward(states=np.ones(3))}, problem=Problem()), path)
+    for arguments in (("inspect", path), ("inspect", path, "--reward", "größe →", "--gamma", "0.9")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "fastcmdp", *map(str, arguments)],
+            env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert rb"gr\xf6\xdfe \u2192" in ended.stdout

@@ -26,7 +26,7 @@ time toll
 @model
 """
 BODY = """state 0 [1, 0] init "on the way"
-//[x=0 & y=1]
+// of x=0 and y=1
 \taction go [0, 1]
 \t\t0 : 0.25
 \t\t1 : 0.75

@@ -27,7 +27,8 @@ def gathering() -> io.Description:
     plain = io.describe(envs.resource_gathering())
     names = ("right", "left", "to the top", "down")
     labels = {"home": np.array([0, 3]), "x y": np.array([5])}
-    return small(**{**vars(plain), "action_names": names, "labels": labels})
+    variables = {"x": np.arange(94) % 5, "home": np.arange(94) < 9, "level": np.arange(94) / 4}
+    return small(**{**vars(plain), "action_names": names, "labels": labels, "variables": variables})
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
@@ -50,7 +51,9 @@ def outcome(path, kind) -> str:
     """Load a file as a user does: "model" or "error"; anything else is raised."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*(rows of probabilities|is not used)")
+            warnings.filterwarnings(
+                "ignore", message=".*(rows of probabilities|is not used|left out|scaled by their span)"
+            )
             read = io.read(path, format=kind if kind != "toolbox" else None)
             io.build(read, reward="rew_gold", constraints="attacks <= 0.25", gamma=0.95, start=0)
     except ModelError:
@@ -110,7 +113,9 @@ def inside_mat(data: bytes, rng: np.random.Generator) -> bytes:
 def companions(path) -> list:
     """A model's files: a .tra has others beside it."""
     return sorted(
-        file for file in path.parent.iterdir() if file.suffix in (path.suffix, ".lab", ".srew", ".trew")
+        file
+        for file in path.parent.iterdir()
+        if file.suffix in (path.suffix, ".lab", ".sta", ".srew", ".trew")
     )
 
 

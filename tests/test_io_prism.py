@@ -136,8 +136,8 @@ def test_files_by_name(read, tmp_path):
     assert read(lab=None, files=[]).start is None
     with pytest.raises(FileNotFoundError):
         read(files=[tmp_path / "none.lab"])
-    with pytest.raises(ModelError, match=r"\.sta: files that go with a \.tra end in"):
-        read(files=[tmp_path / "m.sta"])
+    with pytest.raises(ModelError, match=r"\.txt: files that go with a \.tra end in"):
+        read(files=[tmp_path / "m.txt"])
 
 
 def test_a_target_that_stands_twice_in_a_choice(read, tmp_path):

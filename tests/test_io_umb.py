@@ -107,7 +107,7 @@ def test_gnu_archives_keep_times_where_others_keep_names(parts, read):
 def test_checksums_of_headers(parts, read):
     blob = bytearray(archived(parts))
     blob[140] ^= 1  # in the time, which nobody reads
-    with pytest.raises(ModelError, match="the checksum of a header does not agree"):
+    with pytest.raises(ModelError, match=r"damaged one .*checksum"):
         read(bytes(blob))
 
 
@@ -353,13 +353,13 @@ def test_absurd_sizes_are_refused_before_they_are_read(parts, read):
 
 def test_negative_sizes(parts, read):
     header = tarfile.TarInfo("x").tobuf(tarfile.USTAR_FORMAT)
-    with pytest.raises(ModelError, match="is no size"):
+    with pytest.raises(ModelError, match="would take -1 bytes"):
         read(resealed(header, 124, b"\xff" * 12) + b"\0" * 1024)  # -1 in base 256
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda data: lzma.compress(data, preset=0)])
 def test_bombs_end_in_an_error_and_not_in_memory(parts, read, monkeypatch, pack):
-    monkeypatch.setattr("fastcmdp.io.files.ALWAYS", 4 << 20)
+    monkeypatch.setattr("fastcmdp.files.ALWAYS", 4 << 20)
     plain = archived(parts | {"valuations/states/valuations.bin": b"\0" * (32 << 20)})
     bomb = pack(plain)
     del plain

@@ -15,16 +15,19 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from from_python import from_python
 from numba import config, njit
 
 import fastcmdp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import asgd, pd_anpg, policies, rollouts, streams, tables
+from fastcmdp.kernels import asgd, pd_anpg, rollouts, streams, tables
+from fastcmdp.kernels.policy import softmax
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, natural_norm
 from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
-from fastcmdp.problem import Problem
-from fastcmdp.problem import streams as make_streams
+from fastcmdp.streams import streams as make_streams
 from fastcmdp.tables import build_actions, build_tables, entry_type
+from fastcmdp.worlds import TableWorld
 
 HALF_WORDS = [0, 1, 2**31, 2**32 - 1]
 WORDS = [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
@@ -138,6 +141,9 @@ MOMENTA = [
 ]
 
 
+inner_loop, norm_of = from_python(asgd.asgd), from_python(natural_norm)
+
+
 class Inner:
     """Random scores with two to four nonzeros and targets for H steps, and what the kernels make of them."""
 
@@ -150,14 +156,14 @@ class Inner:
         for row in dense:
             row[rng.permutation(d)[: rng.integers(2, 5)]] = rng.uniform(-0.5, 0.5)
         filled = sp.csr_array(dense)
-        self.scores = policies.Scores(
+        self.rows = DenseScores(dense, np.arange(d, dtype=np.int32))
+        self.lists = SparseScores(
             first=filled.indptr.astype(np.int64),
             slot=filled.indices.astype(np.int32),
             value=filled.data,
             coordinate=np.arange(d, dtype=np.int32),
             position=np.zeros(d, np.int64),
             mark=np.full(d, -1, np.int32),
-            dense=dense,
         )
         self.weights = self._weights(n_steps)
 
@@ -171,16 +177,14 @@ class Inner:
 
     def lazy(self) -> np.ndarray:
         inner, omega = self._space()
-        asgd.asgd_lazy(
-            self.momentum, self.weights, self.scores, self.target, self.n_steps, self.d, inner, omega
-        )
+        inner_loop(self.lists, self.momentum, self.weights, self.target, self.n_steps, self.d, inner, omega)
         return omega
 
     def dense(self, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """The tail average of so many steps, and the last iterate."""
         inner, omega = self._space()
         weights = self._weights(n_steps)
-        asgd.asgd_dense(self.momentum, weights, self.scores, self.target, n_steps, self.d, inner, omega)
+        inner_loop(self.rows, self.momentum, weights, self.target, n_steps, self.d, inner, omega)
         return omega, naive.iterate(self.momentum, inner.u, inner.w)
 
     def _space(self) -> tuple[asgd.InnerState, np.ndarray]:
@@ -195,7 +199,7 @@ def test_asgd(momentum: asgd.Momentum, average: str, n_steps: int) -> None:
     case = Inner(momentum, n_steps, average)
     skipped = case.n_skipped(n_steps)
     assert skipped == (n_steps // 2 if average == "tail" else 0)
-    rows, target = case.scores.dense.tolist(), case.target.tolist()
+    rows, target = case.rows.dense.tolist(), case.target.tolist()
     pairs = [[(i, g) for i, g in enumerate(row) if g != 0.0] for row in rows]
     power, push = naive.fill_weights(momentum, skipped, n_steps)
     np.testing.assert_allclose(case.weights.decay_power, power, rtol=1e-13)  # another pow
@@ -212,17 +216,17 @@ def test_asgd(momentum: asgd.Momentum, average: str, n_steps: int) -> None:
     tail = [case.dense(h)[1] for h in range(skipped + 1, n_steps + 1)]
     np.testing.assert_allclose(dense, np.mean(tail, axis=0), rtol=0, atol=1e-12)
     if n_steps == 1:
-        first = momentum.delta * target[0] * case.scores.dense[0]
+        first = momentum.delta * target[0] * case.rows.dense[0]
         np.testing.assert_allclose(dense, first, rtol=1e-12)
         np.testing.assert_allclose(last, first, rtol=1e-12)
     if momentum.xi == momentum.delta:  # then it is plain stochastic gradient descent
         w, iterates = np.zeros(case.d), []
-        for g, a in zip(case.scores.dense, case.target, strict=True):
+        for g, a in zip(case.rows.dense, case.target, strict=True):
             w = w - momentum.delta * (g @ w - a) * g
             iterates.append(w)
         np.testing.assert_allclose(lazy, np.mean(iterates[skipped:], axis=0), rtol=0, atol=1e-12)
-    for is_dense in (True, False):
-        norm = asgd.natural_norm(case.scores, dense, n_steps, is_dense)
+    for scores in (case.rows, case.lists):
+        norm = norm_of(scores, dense, n_steps)
         assert norm == pytest.approx(naive.natural_norm(rows, dense.tolist()), rel=1e-12)
 
 
@@ -272,11 +276,11 @@ def run_many_models() -> None:
                 spelled,
                 *(() if policy in networks else others),  # a solver more takes seconds to compile
             ):
-                run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), 0, 2)
+                run = settings.run(TableWorld.of(cmdp, policy), 0, 2)
                 run.advance(1, 3, run.work())
-        build_actions(run.problem.tables, run.policies()[0])
+        build_actions(run.world.tables, run.policies()[0])
     kernels = [tables.build_state_rows, tables.build_branches, tables.build_choice_words, tables.build_start]
-    kernels += [tables.fill_actions, policies.refresh_all, pd_anpg.advance]
+    kernels += [tables.fill_actions, softmax.refresh_all, pd_anpg.advance]
     print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))
 
 

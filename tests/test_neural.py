@@ -9,15 +9,15 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba import njit
+from from_python import from_python
 
 import fastcmdp as fc
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import policies
+from fastcmdp.kernels.policy.scores import collect_scores
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 20
 RNG = np.random.default_rng(SEED)
@@ -46,23 +46,23 @@ def make(
 
 
 def make_run(cmdp: CMDP, policy: fc.NeuralSoftmax, settings: fc.PDANPG, replicates: int = 1) -> PrimalDualRun:
-    run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), SEED, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy), SEED, replicates)
     run.state.theta[:] += 0.5 * np.random.default_rng(1).standard_normal(run.state.theta.shape)
     run.refresh()
     return run
 
 
-@njit
-def collect(data: Any, theta: Any, tables: Any, actions: Any, pair: Any, scores: Any) -> int:
-    return policies.collect_scores(data, theta, tables, actions, pair, pair.shape[0], scores)
+collect = from_python(collect_scores)
 
 
 def scores_of(run: PrimalDualRun) -> np.ndarray:
     """Scores of all choices at the theta of replicate 0."""
-    problem, n = run.problem, run.problem.cmdp.n_choices
+    problem, n = run.world, run.world.model.n_choices
     scores = run.scores(n)
     scores.dense[:] = np.nan
-    d = collect(problem.policy.data, run.state.theta[0], problem.tables, run.actions[0], np.arange(n), scores)
+    d = collect(
+        problem.policy.data, run.state.theta[0], problem.tables, run.actions[0], np.arange(n), n, scores
+    )
     assert d == problem.policy.n_parameters
     return scores.dense
 
@@ -113,16 +113,16 @@ def test_runs_replay(name: str, architecture: int) -> None:
     cmdp = MODELS[name]
     policy, net = make(cmdp, *ARCHITECTURES[architecture])
     run = make_run(cmdp, policy, SETTINGS, replicates=2)
-    assert isinstance(run.actions[1], policies.LazyActions) is (name == "many states")
+    assert isinstance(run.actions[1], LazyActions) is (name == "many states")
     start = run.state.theta[1].tolist()
     run.advance(1, 7, run.work())
     state = naive.State(len(start), cmdp.n_constraints, 2, naive.streams(SEED, 1, LANES))
-    state.theta = start
+    state.theta, state.control = start, run.state.control[0].tolist()
     naive.advance(naive.plain(cmdp), net, run.solver, run.steps, state, 7)
     assert run.state.samples[1] == state.samples
     assert run.state.rng[1].tolist() == naive.state_words(state.rng)
     assert np.abs(run.state.theta[1] - start).max() > 1e-3
-    for field in ("theta", "dual", "recent", "average", "sums"):
+    for field in ("theta", "dual", "recent", "average", "sums", "control"):
         # Rounding of 1e-16 a step, fed back through seven outer steps.
         np.testing.assert_allclose(
             getattr(run.state, field)[1], getattr(state, field), rtol=1e-9, atol=1e-10, err_msg=field
@@ -139,9 +139,7 @@ def test_the_first_policy_is_uniform_and_its_parameters_come_from_the_seed() -> 
     assert (one == same).all()
     assert np.abs(one - other).max() > 0.1
     n = np.diff(cmdp.state_to_choice)[cmdp.choice_state]
-    run = SETTINGS.run(
-        Problem(cmdp, build_tables(cmdp), fc.NeuralSoftmax(x).bind(cmdp), None), SEED, replicates=2
-    )
+    run = SETTINGS.run(TableWorld.of(cmdp, fc.NeuralSoftmax(x)), SEED, replicates=2)
     np.testing.assert_allclose(run.policies(), [1.0 / n, 1.0 / n], rtol=1e-12)
     # Inputs of the first layer have variance 1 in the mean over rows (4 + 1 terms, 64 units: 4 sd = 0.6).
     pre = x @ one[: 4 * 64].reshape(4, 64) + one[4 * 64 : 5 * 64]
@@ -154,9 +152,9 @@ def test_score_bound_is_the_longest_first_score(
 ) -> None:
     cmdp = MODELS["many actions"]
     policy, _ = make(cmdp, by_choice, hidden, activation)
-    run = SETTINGS.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None), SEED, 1)
+    run = SETTINGS.run(TableWorld.of(cmdp, policy), SEED, 1)
     longest = (scores_of(run) ** 2).sum(axis=1).max()
-    assert run.problem.policy.score_bound == pytest.approx(longest, rel=1e-12)
+    assert run.world.policy.score_bound == pytest.approx(longest, rel=1e-12)
 
 
 def test_sparse_features_are_spelled_as_dense_ones() -> None:

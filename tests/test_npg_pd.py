@@ -9,18 +9,22 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from from_python import from_python
 
 import fastcmdp as fc
 from fastcmdp import exact
-from fastcmdp.kernels import asgd, npg_pd, policies
+from fastcmdp.kernels import asgd, npg_pd
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 
 
 # The inner loop.
+
+projected = from_python(npg_pd.projected)
 
 
 def solvers(n: int) -> dict[str, npg_pd.Projected]:
@@ -42,16 +46,16 @@ def test_projected(kind: str, n_steps: int) -> None:
     for row in dense:
         row[rng.permutation(d)[: rng.integers(2, 5)]] = rng.uniform(-0.5, 0.5)
     filled = sp.csr_array(dense)
-    scores = policies.Scores(
+    lists = SparseScores(
         first=filled.indptr.astype(np.int64), slot=filled.indices.astype(np.int32), value=filled.data,
         coordinate=np.arange(d, dtype=np.int32), position=np.zeros(d, np.int64), mark=np.full(d, -1, np.int32),
-        dense=dense,
     )  # fmt: skip
+    rows = DenseScores(dense, np.arange(d, dtype=np.int32))
     expected = naive.projected_sgd(solver, dense.tolist(), target.tolist())
-    for form in (npg_pd.projected_lazy, npg_pd.projected_dense):
+    for scores in (lists, rows):
         garbage = np.full((3, d), np.nan)
         inner, omega = asgd.InnerState(garbage[0], garbage[1], np.full(d, 10**9)), garbage[2]
-        form(solver, scores, target, n_steps, d, inner, omega)
+        projected(scores, solver, target, n_steps, d, inner, omega)
         # Impulses of size 100 that a ball of radius 2 cuts off leave an absolute error; the others none.
         np.testing.assert_allclose(omega, expected, rtol=0, atol=1e-9 if kind == "overshooting" else 1e-12)
     assert np.abs(expected).max() > 1e-3
@@ -66,7 +70,7 @@ def test_projected(kind: str, n_steps: int) -> None:
 def test_projection_of_what_is_no_number() -> None:
     cmdp = MODELS["random"]
     for policy in (fc.TabularSoftmax(), fc.LogLinear(np.eye(cmdp.n_choices))):
-        problem = Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), None)
+        problem = TableWorld.of(cmdp, policy)
         run = fc.NPGPD(outer=5, inner=9, pilot=2, step=1e200, radius=3.0).run(problem, 0, 1)
         run.advance(0, 7, run.work())
         assert run.state.failed.tolist() == [0]
@@ -76,7 +80,7 @@ def test_projection_of_what_is_no_number() -> None:
 def test_published_steps_and_weights() -> None:
     cmdp = fc.envs.river_swim()
     best = fc.optimum(cmdp)
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), best)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax(), best)
     unit = 1 - cmdp.gamma
     solver = fc.NPGPD(inner=4, average="weighted", sigma_f=0.2, step=5.0, radius=7.0).solver(problem)
     # Of |2 (w.g - A) g|, the 2 is in the step; a_k = 1/(sigma (k + 1)); the ball is one of w = (1-gamma) omega.
@@ -89,7 +93,7 @@ def test_published_steps_and_weights() -> None:
     cap = 2 / (unit * best.slater)
     assert solver.radius == pytest.approx(2 * math.sqrt(2) * (1 + 2 * cap) / (2.0 / 20 * unit) / unit)
     assert fc.NPGPD(radius=math.inf).solver(problem).radius == math.inf
-    free = Problem(cmdp, problem.tables, problem.policy, None)
+    free = TableWorld(cmdp, problem.tables, problem.policy)
     assert fc.NPGPD().solver(free).radius == math.inf
     for wrong in ({"radius": 0.0}, {"radius": -math.inf}, {"step": 0}, {"average": "tail"}, {"c_step": -1.0}):
         with pytest.raises(fc.SettingError, match=next(iter(wrong))):
@@ -117,7 +121,7 @@ SOFTMAX = {
 @pytest.mark.parametrize("settings", SOFTMAX.values(), ids=SOFTMAX)
 @pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS)
 def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), None)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax())
     run = settings.run(problem, 20, 2)
     run.advance(1, settings.outer, run.work())
     state = naive.State(cmdp.n_choices, cmdp.n_constraints, 0, naive.streams(20, 1, LANES))
@@ -126,7 +130,7 @@ def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
     assert got.outer.tolist() == [0, state.outer] == [0, settings.outer]
     assert got.samples.tolist() == [0, state.samples]
     assert got.rng[1].tolist() == naive.state_words(state.rng)
-    for name in ("theta", "dual", "recent", "average", "centre", "sums"):
+    for name in ("theta", "dual", "recent", "average", "longest", "centre", "sums"):
         # Rounding of 1e-16 a step, in sums of up to 100 terms, fed back through up to 7 outer steps.
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), rtol=1e-10, atol=1e-11)
         assert not getattr(got, name)[0].any()
@@ -134,7 +138,7 @@ def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
 
 def test_softmax_overflow_stops_a_replicate() -> None:
     cmdp = MODELS["random"]
-    problem = Problem(cmdp, build_tables(cmdp), fc.TabularSoftmax().bind(cmdp), None)
+    problem = TableWorld.of(cmdp, fc.TabularSoftmax())
     run = fc.NPGPDSoftmax(outer=9, eta=1e308).run(problem, 20, 1)
     run.advance(0, 9, run.work())
     state = naive.State(cmdp.n_choices, 1, 0, naive.streams(20, 0, LANES))
@@ -182,6 +186,27 @@ def test_softmax_with_exact_advantages_respects_its_bounds(seed: int) -> None:
     # Steps against the advantage break it: the bound says something.
     reward, _ = exact_softmax(cmdp, best, 5000, sign=-1.0)
     assert best.raw[0] - reward > 7 * scale
+
+
+def test_the_kernels_respect_the_bounds_with_many_rollouts() -> None:
+    """The theorem's steps through `solve`: with 300 rollouts a choice, gap and violation of the mixture are within the
+    bounds for exact advantages, and a longer run is better."""
+    cmdp = fc.envs.garnet(n_states=6, n_actions=3, gamma=0.2, seed=0)
+    best = fc.optimum(cmdp)
+    errors = []
+    for n_outer in (100, 2500):
+        made = fc.NPGPDSoftmax(
+            outer=n_outer, rollouts=300, eta=2 * math.log(3), zeta=2 * 0.8 / math.sqrt(n_outer)
+        )
+        result = fc.solve(cmdp, made, optimum=best, trace=50, replicates=2)
+        scale = 1 / (0.8**2 * math.sqrt(n_outer))
+        gap, violation = result.gap / cmdp.reward_scale, result.violation[:, 0] / cmdp.constraint_scale[0]
+        assert (gap <= 7 * scale).all()
+        assert (violation <= (2 / best.slater + 4 * best.slater) * scale).all()
+        errors.append(np.maximum(np.abs(gap), violation).max())
+        uniform = best.raw[0] - fc.evaluate(cmdp, np.full(cmdp.n_choices, 1 / 3)).raw[0]
+        assert errors[-1] < uniform  # it has moved
+    assert errors[1] < errors[0] / 2
 
 
 # Strict feasibility.
@@ -236,7 +261,7 @@ def test_a_margin_makes_the_violation_zero_in_expectation() -> None:
 def test_default_kappa() -> None:
     """c_kappa / ((1-gamma) sqrt(K)), at most half the Slater value; with `kappa` in the user's units."""
     tables, policy = build_tables(STRICT), fc.TabularSoftmax().bind(STRICT)
-    known, free = Problem(STRICT, tables, policy, BEST), Problem(STRICT, tables, policy, None)
+    known, free = TableWorld(STRICT, tables, policy, BEST), TableWorld(STRICT, tables, policy)
     made = fc.CNPGPDA(outer=100, c_kappa=0.3)
     assert made.tightening(known) == pytest.approx(0.3 / (0.2 * 10))
     assert fc.CNPGPDA(outer=1).tightening(known) == pytest.approx(BEST.slater / 2)

@@ -15,8 +15,8 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import Scales
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.problem import Problem
 from fastcmdp.tables import build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 4
 MODELS = {name: CMDP(**rows) for name, rows in naive.MODELS.items() if name != "many states"}
@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 def make_run(cmdp: CMDP, settings: fc.PDNAC, replicates: int = 1, draws: str = "fast") -> PDNACRun:
-    problem = Problem(cmdp, build_tables(cmdp, draws), TabularSoftmax().bind(cmdp), None, draws)
+    problem = TableWorld.of(cmdp, TabularSoftmax(), False, draws)
     return settings.run(problem, SEED, replicates)
 
 
@@ -130,7 +130,7 @@ def test_critics_tend_to_q_of_the_behaviour_policy(restart: bool) -> None:
     bound = dataclasses.replace(policy, initial=theta)
     explore = 0.7
     settings = fc.PDNAC(outer=400_000, alpha=1e-12, eta=1e-12, beta=1e-3, explore=explore, restart=restart)
-    run = settings.run(Problem(cmdp, build_tables(cmdp), bound, None), SEED, 1)
+    run = settings.run(TableWorld(cmdp, build_tables(cmdp), bound), SEED, 1)
     run.advance(0, settings.outer, run.work())
     widths = np.diff(cmdp.state_to_choice)[cmdp.choice_state]
     pi = run.policies()[0]

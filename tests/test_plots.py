@@ -59,9 +59,9 @@ def test_the_mixture_is_the_running_mean_at_every_point():
     _, iterates, mixture = curves(result)
     outer = result.trace.outer
     for i in (1, 7):
-        middles = (iterates[:, 1 : i + 1] + iterates[:, :i]) / 2
-        mean = (middles * np.diff(outer[: i + 1])[:, None]).sum(axis=1) / outer[i]
-        np.testing.assert_allclose(mixture[:, i], mean, rtol=1e-12)
+        for r, k in np.ndindex(3, 2):  # the policies before steps 0 .. outer[i] - 1
+            mean = np.interp(np.arange(outer[i]), outer[:i], iterates[r, :i, k]).mean()
+            assert mixture[r, i, k] == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize("m", [0, 1, 2])
@@ -172,8 +172,10 @@ def test_files(tmp_path):
     assert "<text" in text  # not outlines of letters
     assert "a title &amp; more" in text
     assert f"optimum {result.optimum.reward:.4g}" in text
-    with pytest.raises(fc.SettingError, match=r"run\.docx"):
-        plot_run(result, tmp_path / "run.docx")
+    for ending in ("docx", "jpg", "PNGG"):  # the same as on the command line
+        with pytest.raises(fc.SettingError, match=rf"run\.{ending}: a plot is a file .png, .svg or .pdf"):
+            plot_run(result, tmp_path / f"run.{ending}")
+    plot_run(result, tmp_path / "run.PNG")
 
 
 def test_without_matplotlib_the_message_says_how_to_get_it(monkeypatch):
@@ -193,7 +195,10 @@ def test_the_mixture_is_of_the_outer_steps_that_are_kept(known):
     result = fc.solve(
         fc.envs.river_swim(), fc.PDANPG(outer=30, inner=10), replicates=2, optimum=known, trace=6
     )
-    result.trace.kept[:] = [[0, 0, 3, 3, 7, 8, 12], [0, 1, 1, 2, 2, 2, 9]]
+    record = result.trace
+    assert record.outer.tolist() == [0, 1, 2, 4, 5, 10, 15, 20, 25, 30]
+    record.kept[:] = [[0, 0, 0, 1, 2, 3, 3, 7, 8, 12], [0, 1, 1, 1, 1, 1, 2, 2, 2, 9]]
+    record.member[:, :-1] = [[0, 0, 1, 1, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 1, 0, 0, 1]]
     _, _, mixture = curves(result)
     expected = result.mixture
     np.testing.assert_allclose(mixture[:, -1, 0], expected.reward, rtol=1e-12)

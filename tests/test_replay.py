@@ -16,12 +16,14 @@ import scipy.sparse as sp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.algorithms.primal_dual import PrimalDual, PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_anpg, policies
+from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.rollouts import rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import LogLinear, TabularSoftmax
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 SEED = 20
 MODELS = {name: CMDP(**rows) for name, rows in naive.MODELS.items()}
@@ -31,7 +33,7 @@ every_model = pytest.mark.parametrize("cmdp", MODELS.values(), ids=MODELS.keys()
 def make_run(
     cmdp: CMDP, policy: Any, settings: PrimalDual, replicates: int = 1, draws: str = "fast"
 ) -> PrimalDualRun:
-    return settings.run(Problem(cmdp, build_tables(cmdp, draws), policy.bind(cmdp), None), SEED, replicates)
+    return settings.run(TableWorld.of(cmdp, policy, False, draws), SEED, replicates)
 
 
 def random_policy(cmdp: CMDP, spread: float) -> list[float]:
@@ -70,8 +72,8 @@ def test_sample_batch(cmdp: CMDP, fresh: bool, n_pairs: int) -> None:
     prob = random_policy(cmdp, 1.0)
     run = make_run(cmdp, TabularSoftmax(), PDANPG(inner=n_pairs))
     work, rng = run.work(), run.state.rng[0]
-    actions = build_actions(run.problem.tables, np.array(prob))
-    transitions = pd_anpg.sample_batch(run.problem.tables, actions, rng, n_pairs, fresh, work)
+    actions = build_actions(run.world.tables, np.array(prob))
+    transitions = pd_anpg.sample_batch(run.world.tables, actions, rng, n_pairs, fresh, work)
 
     words = naive.streams(SEED, 0, LANES)
     expected = naive.sample_batch(naive.plain(cmdp), prob, words, n_pairs, fresh)
@@ -125,21 +127,23 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -
         policy = TabularSoftmax()
     exact = kind == "exact"
     run = make_run(cmdp, policy, settings, replicates=2, draws="exact" if exact else "fast")
-    assert isinstance(run.actions[1], policies.LazyActions) is on_demand
+    assert isinstance(run.actions[1], LazyActions) is on_demand
     n_steps = settings.outer + settings.pilot
     run.advance(1, n_steps, run.work())
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
+    state.control = run.state.control[0].tolist()  # of a replicate that has not moved
     naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
     assert got.failed.tolist() == [-1, -1]
     assert got.rng[1].tolist() == naive.state_words(state.rng)
-    for name in ("theta", "dual", "recent", "average", "sums"):
+    for name in ("theta", "dual", "recent", "average", "longest", "sums", "control"):
         # Rounding of 1e-16 a step, in sums of up to 100 terms, fed back through up to 12 outer steps.
         np.testing.assert_allclose(getattr(got, name)[1], getattr(state, name), rtol=1e-10, atol=1e-11)
-        assert not getattr(got, name)[0].any()  # the replicate beside it has not moved
+        if name != "control":
+            assert not getattr(got, name)[0].any()  # the replicate beside it has not moved
 
 
 @pytest.mark.parametrize("policy", [TabularSoftmax(), LogLinear(np.eye(MODELS["random"].n_choices))])
@@ -148,6 +152,7 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
     run = make_run(cmdp, policy, PDANPG(outer=5, inner=9, pilot=2, delta=1e200, xi=1e200))
     run.advance(0, 7, run.work())
     state = naive.State(cmdp.n_choices, 1, 2, naive.streams(SEED, 0, LANES))
+    state.control = run.state.control[0].tolist()
     naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.steps, state, 7)
     assert run.state.failed.tolist() == [state.failed] == [0]
     assert run.state.samples.tolist() == [state.samples]

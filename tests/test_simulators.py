@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import json
 import math
 import os
+import pickle
 import random
 import re
 import runpy
@@ -20,7 +22,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from numba import config, jit, njit
+from numba import jit, njit
 from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 
 import fastcmdp as fc
@@ -28,10 +30,8 @@ from fastcmdp import exact
 from fastcmdp.kernels import draws, simulate
 from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.problem import Problem, streams
-
-if config.DISABLE_JIT:
-    pytest.skip("simulators are compiled", allow_module_level=True)
+from fastcmdp.streams import streams
+from fastcmdp.worlds import SimulatedWorld
 
 SMALL = {"lead_time": 1, "orders": 3, "capacity": 6, "lot": 2, "gamma": 0.8}
 
@@ -48,7 +48,7 @@ def stock() -> fc.Simulator:
 
 def make_run(simulator: fc.Simulator, policy: Any, settings: fc.PDANPG, theta: Any = None) -> Any:
     bound = policy.bind(simulator)
-    run = settings.run(Problem(simulator, simulator.world(bound), bound, None), 6, 1)
+    run = settings.run(SimulatedWorld(simulator, simulator.world(bound), bound), 6, 1)
     if theta is not None:
         run.state.theta[0] = theta
     return run
@@ -179,6 +179,133 @@ def test_evaluate_covers_the_exact_value(pair: Pair) -> None:
     assert not off.constraint_intervals[0, 0] < value.constraints[0] < off.constraint_intervals[0, 1]
 
 
+def test_no_limit_and_no_range_enters_an_evaluation(queue: fc.Simulator) -> None:
+    """Each of these once added noise of its own size times the standard deviation of a rollout's length."""
+
+    def value(**units: Any) -> Any:
+        simulator = fc.Simulator(
+            queue._step.alive, queue._reset.alive, n_state=2, n_actions=4, gamma=0.8, limits=units.pop("limits", [4.0]),
+            **units,
+        )  # fmt: skip
+        found = simulator.evaluate(fc.LogLinear(), rollouts=300)
+        return found.reward, found.constraints.tolist(), found.constraint_intervals.tolist()
+
+    plain = value()
+    assert plain[1][0] > 0
+    for units in ({"limits": [1e5]}, {"reward_range": (1e6, 2e6)}, {"cost_ranges": (1e6, 2e6)}):
+        assert value(**units) == plain
+
+
+def test_what_a_run_estimates_is_free_of_the_noise_of_a_limit_out_of_reach() -> None:
+    """The uniform policy's power is 4, its limit 1e5: the estimates once were off by hundreds, and negative."""
+    simulator = fc.simulators.tandem_queue(budget=1e5, gamma=0.8)
+    settings = fc.PDANPG(outer=60, inner=20, pilot=0, eta=1e-12)
+    result = fc.solve(simulator, settings, replicates=8)
+    value = simulator.evaluate(fc.LogLinear(), rollouts=20_000)
+    for averages in (result.mixture, result.last_quarter):
+        assert (averages.constraints > 0).all()
+        np.testing.assert_allclose(averages.constraints[:, 0], value.constraints[0], rtol=0.2)
+    wrong = fc.Simulator(
+        simulator._step.alive, simulator._reset.alive, n_state=2, n_actions=4, gamma=0.8, limits=[4.0],
+        reward_range=(1e4, 2e4),
+    )  # fmt: skip
+    reward = fc.solve(wrong, settings, replicates=8).mixture.reward
+    np.testing.assert_allclose(reward, value.reward, rtol=0.2)
+
+
+@pytest.mark.parametrize("inner", [1, 8])
+def test_estimates_of_a_run_are_unbiased_and_no_noisier(inner: int) -> None:
+    """On a table, where J is known; p > 5e-5, and the control, another gamma, must fail."""
+    table = walk_table()
+    settings = fc.PDANPG(outer=400, inner=inner, pilot=0, eta=1e-12, zeta=1e-12)
+    result = fc.solve(table, settings, replicates=400, optimum=False)
+    found = result.averages(source="estimate")
+    estimates = np.column_stack([found.reward, found.constraints])
+    value = exact.evaluate(table, np.full(8, 0.5))
+    expected = np.append(value.reward, value.constraints)
+    assert p_value(mean_test(estimates, expected)) > HOLDS
+    assert p_value(mean_test(estimates, expected * 0.95)) < FAILS
+    # Variances over 400 steps of inner + 1 rollouts: below plain sums, and as low as with the shift that suits best.
+    drawn = plain_table_sums(table, 4000)
+    variance = np.var(estimates, axis=0) * 400 * (inner + 1)
+    assert (variance < 0.75 * np.var(drawn[:, :2], axis=0)).all()
+    assert variance[1] < 1.25 * np.var(drawn[:, 1] - 0.2 * table.limits[0] * drawn[:, 2])
+
+
+def plain_table_sums(table: fc.CMDP, n: int) -> Any:
+    """Sums of reward and cost, and the number of pairs, of rollouts under the uniform policy, float64[n, 3]."""
+    rng = np.random.default_rng(4)
+    transition, out = table.transition_matrix(), np.zeros((n, 3))
+    for row in out:
+        s = 0
+        for _ in range(rng.geometric(1 - table.gamma)):
+            q = 2 * s + rng.integers(2)
+            row += [table.reward[q], table.costs[q, 0], 1.0]
+            s = rng.choice(4, p=np.asarray(transition[[q]].todense()).ravel())
+    return out
+
+
+NOISE = {"n_state": 1, "n_actions": 1, "gamma": 1e-9, "limits": None, "trial": 5}  # every rollout is one pair
+
+
+def test_an_evaluation_is_the_students_interval_of_its_own_streams() -> None:
+    """Literally: a word for the horizon, one for the action, then what step draws; no stream is one of solve's."""
+    simulator = make(with_step("return draws.normal(rng)"), **NOISE)
+    found = simulator.evaluate(fc.LogLinear(), rollouts=7, seed=3, confidence=0.9)
+
+    def normals(key: tuple[int, ...]) -> list[float]:
+        bits: Any = np.random.SFC64(np.random.SeedSequence(3, spawn_key=key))
+        rng = bits.state["state"]["state"].copy()
+        return [[draws.word(rng), draws.word(rng), draws.normal(rng)][2] for _ in range(7)]
+
+    values = normals((0, 0, 0))
+    half = (
+        1.9431802805153 * np.std(values, ddof=1) / 7**0.5
+    )  # t of 6 degrees of freedom at 0.95, from a table
+    assert found.reward == pytest.approx(np.mean(values), rel=1e-12)
+    np.testing.assert_allclose(
+        found.reward_interval, [np.mean(values) - half, np.mean(values) + half], rtol=1e-9
+    )
+    assert found.unseen == pytest.approx(1 - 0.1 ** (1 / 7), rel=1e-12)
+    for r in range(3):
+        assert abs(found.reward - np.mean(normals((r, 0)))) > 1e-6
+
+
+def test_intervals_of_few_rollouts_cover() -> None:
+    """Normal values, where t is exact: 0.99 of 4,000 intervals, with a standard deviation of 0.0016."""
+    simulator = make(with_step("return draws.normal(rng)"), **NOISE)
+    values = [
+        simulator.evaluate(fc.LogLinear(), rollouts=10, seed=k, confidence=0.99, threads=1)
+        for k in range(4000)
+    ]
+    covered = np.mean([v.reward_interval[0] < 0.0 < v.reward_interval[1] for v in values])
+    assert abs(covered - 0.99) < 0.005  # the normal quantile covers 0.971
+
+
+def test_intervals_cover_where_lengths_vary(queue: fc.Simulator, pair: Pair) -> None:
+    """300 intervals of 0.9, with a standard deviation of 0.017; estimates are skew, so a little less is right."""
+    value = exact.evaluate(pair.table, pair.pi)
+    found = [pair.simulator.evaluate(fc.LogLinear(), pair.theta, rollouts=200, seed=k, confidence=0.9, threads=1)
+             for k in range(300)]  # fmt: skip
+    for low, high, expected in (
+        (*np.array([v.reward_interval for v in found]).T, value.reward),
+        (*np.array([v.constraint_intervals[0] for v in found]).T, value.constraints[0]),
+    ):
+        assert 0.84 < np.mean((low < expected) & (expected < high)) < 0.96
+
+
+def test_draws_of_an_action_never_take_one_of_weight_zero() -> None:
+    """Rounding can leave u at the sum of all weights."""
+    assert simulate.draw_weighted(np.array([0.5, 0.5, 0.0, 0.0]), 4, 1.0) == 1
+    assert simulate.draw_weighted(np.array([0.0, 1.0]), 2, 0.0) == 1
+    assert [simulate.draw_weighted(np.array([0.25, 0.5, 0.25]), 3, u) for u in (0.2, 0.3, 0.7, 0.8)] == [
+        0,
+        1,
+        1,
+        2,
+    ]
+
+
 # Against plain Python on the same stream.
 
 
@@ -277,7 +404,7 @@ def test_batches_and_scores_replay(which: str, kind: str, request: pytest.Fixtur
 def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
     """A rollout of T + 1 pairs sums r / scale, and ((1-gamma) limit - cost) / scale."""
     bound = fc.LogLinear().bind(queue)
-    actions = queue.live_actions(bound.data, np.zeros(bound.n_parameters), 50)
+    actions = queue.live_actions(bound, np.zeros(bound.n_parameters), 50)
     rng = np.zeros((4, LANES), np.uint64)
     rng[:, 0] = queue.stream(4)
     total, choice = np.zeros((50, 2)), np.zeros(50, np.int64)
@@ -838,6 +965,105 @@ def test_gymnasium_runs_have_the_same_bits_on_any_number_of_threads() -> None:
     assert bits(one) == bits(two)
 
 
+class Drift(gymnasium.Env):  # type: ignore[misc]
+    """Its one observation array is changed in place; moves are drawn from a generator that ``source`` names."""
+
+    observation_space = spaces.Box(-1e9, 1e9, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, source: str = "np_random") -> None:
+        self.source, self.own = source, np.random.default_rng(1)
+        self.at = np.zeros(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.at[0] = 0.0
+        return self.at, {}
+
+    def step(self, action: int) -> Any:
+        generator = self.np_random if self.source == "np_random" else self.own
+        self.at += 1.0 + generator.random()
+        return self.at, 1.0, False, False, {}
+
+
+def test_costs_see_the_observation_before_the_step_where_the_next_is_written_in_its_place() -> None:
+    """The difference of two observations is between 1 and 2; once it was 0."""
+    simulator = fc.GymSimulator(
+        Drift, cost=lambda o, a, after, i: after[0] - o[0], gamma=0.8, limits=[1.5], trial=30
+    )
+    value = simulator.evaluate(fc.LogLinear(), rollouts=50)
+    assert value.constraints[0] > value.reward
+    assert 1.0 <= simulator.trial.low[1] < simulator.trial.high[1] <= 2.0
+
+
+def test_a_copy_goes_on_from_its_own_observation() -> None:
+    """Two kept states; the first step of a copy pays for the way from its own, not from the other's."""
+    simulator = fc.GymSimulator(Drift, cost=lambda o, a, after, i: o[0], gamma=0.8, limits=[1.5], trial=5)
+    rng, fork = simulator.stream(1), simulator._fork.call
+    assert fork is not None
+    state = simulator.start(rng)
+    kept = []
+    for _ in range(2):
+        for _ in range(5):
+            state, _, _ = simulator.step(state, 0, rng)
+        copied = state.copy()
+        fork(copied, 1, rng)
+        kept.append(copied)
+    for k in (0, 1, 0):
+        state = kept[k].copy()
+        fork(state, 0, rng)
+        _, _, costs = simulator.step(state, 0, rng)
+        assert costs[0] == kept[k][2]
+    assert kept[0][2] != kept[1][2]
+
+
+def test_a_gymnasium_step_takes_the_last_state_only() -> None:
+    simulator = fc.GymSimulator(Drift, gamma=0.8, trial=5)
+    rng = simulator.stream(0)
+    first = simulator.start(rng)
+    second, _, _ = simulator.step(first, 0, rng)
+    third, _, _ = simulator.step(second.tolist(), 0, rng)
+    assert third[2] > second[2]
+    for other in (first, second, np.append(third[:2], 5.0)):
+        with pytest.raises(fc.SettingError, match="goes on from where it is only"):
+            simulator.step(other, 0, rng)
+    simulator.evaluate(fc.LogLinear(), rollouts=5)
+    again = simulator.start(rng)
+    same = simulator.start(rng)  # looks the same, but is of another episode
+    assert again[2] == same[2]
+    with pytest.raises(fc.SettingError, match="goes on from where it is only"):
+        simulator.step(again, 0, rng)
+    assert simulator.step(same, 0, rng)[1] == 1.0
+
+
+def test_a_generator_that_no_seed_sets_is_noticed() -> None:
+    """Copies of it would repeat themselves in every episode."""
+    with pytest.raises(
+        fc.ModelError, match=r"two episodes .*differ the second time, at step 1: .*np_random only"
+    ):
+        fc.GymSimulator(lambda: Drift("own"), gamma=0.8, trial=20)
+    assert fc.GymSimulator(Drift, gamma=0.8, trial=20).name == "Drift"
+
+
+def test_seeds_of_environments_have_32_bits() -> None:
+    """Of 8 bits all would be among 256, and their number is no secret of the environment's."""
+    seeds = []
+
+    class Told(Drift):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            seeds.append(seed)
+            return super().reset(seed=seed)
+
+    simulator = fc.GymSimulator(Told, gamma=0.8, trial=5)
+    seeds.clear()
+    rng, twin = simulator.stream(2), simulator.stream(2)
+    for _ in range(200):
+        simulator.start(rng)
+    assert seeds == [int(draws.word(twin)) >> 32 for _ in range(200)]
+    assert len(set(seeds)) == 200
+    assert max(seeds) > 2**31
+
+
 class Odd(Walk):
     def __init__(self, observation_space: Any = None, action_space: Any = None, fault: str = "") -> None:
         super().__init__(fault)
@@ -928,7 +1154,7 @@ def test_what_an_environment_raises_in_a_run_is_told_once() -> None:
     with pytest.raises(fc.ModelError, match="step raised RuntimeError: out of order"):
         faulty.evaluate(fc.LogLinear(), rollouts=200)
     bound = fc.LogLinear().bind(faulty)
-    actions = faulty.live_actions(bound.data, np.zeros(bound.n_parameters), 1)
+    actions = faulty.live_actions(bound, np.zeros(bound.n_parameters), 1)
     faulty.world(bound)  # another run: what the last one raised has no part in it
     actions.fault[0] = simulate.STEP_FAULT
     assert faulty.fault(actions) == "the reward or a cost of step was not finite"
@@ -958,6 +1184,68 @@ def test_an_evaluation_lets_copies_go() -> None:
     simulator._envs.fork = counted  # type: ignore[method-assign]
     simulator.evaluate(fc.LogLinear(), rollouts=2100, threads=1)
     assert max(most) == 1000
+
+
+# Other processes.
+
+IN_ANOTHER_PROCESS = """
+import json, pickle, sys
+simulator, result = pickle.load(open(sys.argv[1], "rb"))
+import fastcmdp as fc
+value = simulator.evaluate(fc.LogLinear(), rollouts=50)
+more = fc.resume(result)
+print(json.dumps([simulator.fingerprint(), value.reward, more.theta.tolist(), more.trace.sums.tolist()]))
+"""
+
+
+@pytest.mark.parametrize("make_it", ["queue", "walk"])
+def test_simulators_and_results_go_to_other_processes(
+    make_it: str, queue: fc.Simulator, tmp_path: Path
+) -> None:
+    """And a run goes on there, from where it was interrupted, with the same bits."""
+    cart = {"gamma": 0.9, "trial": 20, "reward_range": (0, 1)}
+    simulator = queue if make_it == "queue" else fc.GymSimulator("CartPole-v1", **cart)  # type: ignore[arg-type]
+    settings = fc.PDANPG(outer=6, inner=4, pilot=1)
+    whole = fc.solve(simulator, settings)
+
+    def interrupt(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    cut = fc.solve(simulator, settings, piece=3, progress=interrupt)
+    assert not cut.finished
+    path = tmp_path / "both.pickle"
+    path.write_bytes(pickle.dumps((simulator, cut)))
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(fc.__file__).parents[1])}
+    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    value = simulator.evaluate(fc.LogLinear(), rollouts=50)
+    found = json.loads(out)
+    assert found[:3] == [simulator.fingerprint(), value.reward, whole.theta.tolist()]
+    np.testing.assert_array_equal(found[3], whole.trace.sums)
+
+
+def test_what_cannot_go_to_other_processes_says_what_to_do(library: ctypes.CDLL, queue: fc.Simulator) -> None:
+    with pytest.raises(TypeError, match=r"whose step is a C function.*anew in each process"):
+        pickle.dumps(in_c(library, library.queue_step, queue.limits))
+    with pytest.raises(TypeError, match=r"whose env is .*<lambda>.*at the top of a module"):
+        pickle.dumps(fc.GymSimulator(lambda: Walk(), gamma=0.8, trial=5))
+
+
+def test_results_on_tables_keep_their_bits_when_pickled() -> None:
+    """Also where actions are made on demand from theta, which they must share with the run."""
+    cmdp = fc.envs.garnet(n_states=300, n_actions=3, gamma=0.5)
+    settings = fc.PDANPG(outer=4, inner=3, pilot=1)
+    policy = fc.LogLinear(np.random.default_rng(0).standard_normal((cmdp.n_choices, 3)))
+    whole = fc.solve(cmdp, settings, policy=policy)
+
+    def interrupt(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    cut = fc.solve(cmdp, settings, policy=policy, piece=2, progress=interrupt)
+    assert not cut.finished
+    again = pickle.loads(pickle.dumps(cut))
+    assert bits(fc.resume(again)) == bits(whole)
+    np.testing.assert_array_equal(again.mixture.reward, whole.mixture.reward)
 
 
 # What the documentation and the example say.

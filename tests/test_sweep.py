@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -22,12 +23,17 @@ from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import main
 from fastcmdp.errors import SettingError
 from fastcmdp.policies import TabularSoftmax
-from fastcmdp.results import new_trace
 from fastcmdp.solve import resume, start
-from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, worker
-from fastcmdp.sweep.analysis import analyse, cells, reaching
+from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, prepare, worker
+from fastcmdp.sweep.analysis import analyse, reaching
+from fastcmdp.sweep.cells import Cell, cells
 from fastcmdp.sweep.report import report
+from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.worker import trace_points
+
+spec = importlib.util.spec_from_file_location("bench_sweep", Path(__file__).parents[1] / "bench" / "sweep.py")
+bench = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(bench)
 
 
 def small(**changes):
@@ -137,10 +143,11 @@ def test_rows_are_those_of_solve(name, tmp_path):
     cmdp = made.model.build()
     for replicate in (0, 2):
         rows = table[(table.configuration == made.key) & (table.replicate == replicate)].sort_values("point")
-        result = start(cmdp, settings, TabularSoftmax(), int(rows.seed.iloc[0]), 1, len(rows) - 1)
-        result.trace = new_trace(settings.outer, len(rows) - 1, 1, cmdp, True)
-        result.trace.outer[:] = trace_points(settings.outer, 8)
+        points = trace_points(settings.outer, 8)
+        result = start(cmdp, settings, TabularSoftmax(), int(rows.seed.iloc[0]), 1, points)
         resume(result)
+        assert not np.signbit(rows.violation).any()
+        assert not np.signbit(rows.last_violation).any()
         assert rows.outer.tolist() == result.trace.outer.tolist()
         assert rows.samples.tolist() == result.trace.samples[0].tolist()
         np.testing.assert_array_equal(rows.diverged, result.failed[0])
@@ -234,7 +241,7 @@ def test_rows_that_two_sessions_wrote_count_once(copy):
     store = scanned(copy)
     table, right = store.read(), store.digest()
     other = Store(copy)
-    other.lock = _no_lock  # as on a file system without locks
+    other.claims.lock = _no_lock  # as on a file system without locks
     other.scan = lambda: set()  # and before this one saw the other's part
     other.write_part(table.cast(sweeps.store.SCHEMA).slice(0, len(table) // 2), {})
     assert len(Store(copy).read()) == len(table)
@@ -271,7 +278,7 @@ def test_tasks_under_way_elsewhere_are_left_alone(whole, tmp_path):
     sweeps.run(small(replicates=3), tmp_path / "two")  # so that both find the folder
     with pytest.raises(SettingError, match="replicates: was 3, is 12"):
         run()
-    coordinator.prepare(small(replicates=12), Store(tmp_path / "two"), True, lambda _: None)
+    prepare.prepare(small(replicates=12), Store(tmp_path / "two"), True, lambda _: None)
     both = [threading.Thread(target=run) for _ in range(2)]
     for thread in both:
         thread.start()
@@ -285,16 +292,16 @@ def test_tasks_under_way_elsewhere_are_left_alone(whole, tmp_path):
 @pytest.mark.parametrize("end", ["given up", "killed"])
 def test_claims_hold_as_long_as_their_session_lives(end, tmp_path):
     path = tmp_path / "out"
-    made = coordinator.prepare(small(), Store(path), False, lambda _: None)
+    made = prepare.prepare(small(), Store(path), False, lambda _: None)
     script = f"""
 import sys, time
 from fastcmdp.sweep import Store
 store = Store({str(path)!r})
-store.begin({{}})
-claim = store.claim({made.name[4:7].tolist()!r})
+store.claims.begin({{}})
+claim = store.claims.claim({made.name[4:7].tolist()!r})
 print("claimed", flush=True)
 sys.stdin.read()
-store.release(claim)
+store.claims.release(claim)
 time.sleep(100)
 """
     other = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -382,16 +389,16 @@ def test_nothing_is_made_where_the_engine_will_not_do(tmp_path):
 
 def test_two_sessions_may_begin_one_folder(monkeypatch, whole, tmp_path):
     """The second finds no manifest, plans, and meets the folder that the first has made meanwhile."""
-    path, real, first = tmp_path / "out", coordinator.plan, []
+    path, real, first = tmp_path / "out", prepare.plan, []
 
     def slow(*given):
         made = real(*given)
-        monkeypatch.setattr(coordinator, "plan", real)
+        monkeypatch.setattr(prepare, "plan", real)
         sweeps.run(small(), path)
         first.append(os.stat(path / "manifest.json").st_ino)
         return made
 
-    monkeypatch.setattr(coordinator, "plan", slow)
+    monkeypatch.setattr(prepare, "plan", slow)
     assert sweeps.run(small(), path).finished
     assert [os.stat(path / "manifest.json").st_ino] == first
     assert Store(path).digest() == Store(whole).digest()
@@ -494,7 +501,7 @@ def test_a_failed_task_is_kept_and_tried_again(monkeypatch, capsys, tmp_path):
     real = worker.run_all
 
     def failing(problem, settings, seeds, *rest):
-        if settings.outer > 100 and problem.cmdp.fingerprint() == first:
+        if settings.outer > 100 and problem.model.fingerprint() == first:
             raise ZeroDivisionError("of course")
         return real(problem, settings, seeds, *rest)
 
@@ -608,7 +615,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
         epsilon=epsilon, samples=[1e4, 1e5, 1e6] if budgets else [], replicates=4,
     )  # fmt: skip
     store = Store(tmp_path / "out")
-    made = coordinator.prepare(spec, store, False, lambda _: None)
+    made = prepare.prepare(spec, store, False, lambda _: None)
     rng = np.random.default_rng(0)
     tables = []
     for i, each in enumerate(made.configurations):
@@ -618,11 +625,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
         samples = np.geomspace(total * 1e-3, total, 12).astype(np.int64)[None].repeat(4, axis=0)
         error = (1000 * c / samples) ** (1 / exponent) * rng.lognormal(0, noise, (4, 1))
         value = np.stack([10 - error, 1 - error / 2], axis=2)
-        values = worker.Values(
-            np.arange(12), samples, value, value, value[:, :, 1:], np.full(4, -1), 10.0, True, 1.0, np.ones(1),
-            np.ones(1), np.ones(1),
-        )  # fmt: skip
-        tables.append(coordinator.rows(each, made, tasks, values))
+        tables.append(rows(each, made, tasks, bench.made_up(np.arange(12), samples, value)))
     store.write_part(pa.concat_tables(tables), {})
     return store
 
@@ -646,8 +649,6 @@ def test_known_exponents_are_found(tmp_path, exponent, budgets):
 
 def test_error_is_of_the_mean_over_replicates(tmp_path):
     """Gaps +1 and -1, slacks -1 and +3: the mean misses nothing and has no gap, each run alone has."""
-    from fastcmdp.sweep.analysis import Cell
-
     gap, slack = np.array([[1.0], [-1.0]]), np.array([[[-1.0]], [[3.0]]])
     cell = Cell("a", "a", "m", 0.9, 1.0, None, False, np.array([10.0]), gap, slack)
     assert cell.error().tolist() == [0.0]

@@ -1,11 +1,10 @@
-"""kill -9 at random moments, and at the moments when files are made durable; a full disk. bench/sweep.py has more."""
+"""kill -9 at many moments, and at the moments when files are made durable; a full disk. bench/sweep.py has more."""
 
 from __future__ import annotations
 
 import importlib.util
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ bench = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bench)
 
 
-@pytest.fixture(scope="module")
-def rng():
-    seed = int(time.time())
-    print(f"seed {seed}")  # shown if a test fails
-    return random.Random(seed)
+@pytest.fixture
+def rng(request):
+    """Moments of its own for each test, the same in every session: `bench/sweep.py kills` tries others."""
+    return random.Random(request.node.name)
 
 
 @pytest.fixture(scope="module")

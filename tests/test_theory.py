@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import math
+import pkgutil
+import re
+from dataclasses import replace
 from pathlib import Path as File
+from types import SimpleNamespace
 
 import naive
 import numpy as np
@@ -434,8 +440,9 @@ def test_theorem_schedule_is_the_papers_for_one_constraint():
     assert found.inner == math.ceil(40 * G**2 / mu * math.log(inside))
     assert found.outer == pytest.approx(outer, rel=1e-12)
     assert found.lambda_max == pytest.approx(2 / (unit * xi))
-    assert found.eta == pytest.approx(unit**2 / ((1 + found.lambda_max) * math.sqrt(outer)))
-    assert found.zeta == pytest.approx(found.lambda_max * unit / math.sqrt(outer))
+    # Some 1e-15 and 1e-13: no absolute tolerance would notice an error.
+    assert found.eta == pytest.approx(unit**2 / ((1 + found.lambda_max) * math.sqrt(outer)), rel=1e-12, abs=0)
+    assert found.zeta == pytest.approx(found.lambda_max * unit / math.sqrt(outer), rel=1e-12, abs=0)
     root = 3 * math.sqrt(5) * G**2
     assert found.alpha == pytest.approx(root / (mu + root))
     assert (found.beta, found.xi, found.delta) == pytest.approx((mu / (9 * G**2), 1 / root, 1 / (5 * G**2)))
@@ -487,6 +494,110 @@ def test_practical_schedule_meets_its_target():
         result = fc.solve(cmdp, theory.practical_schedule(cmdp, 1.0), replicates=2)
         assert result.gap.max() <= 1.0
         assert result.violation.max() <= 1.0
+
+
+def simple_constants(**changes):
+    """Round numbers: gamma = 1/2, c_slater = 1, so lambda_max = 4, Lambda = 5, kappa = 4, Lambda/(1-gamma)^2 = 20."""
+    return theory.Constants(
+        **{
+            "gamma": 0.5, "n_parameters": 2, "n_constraints": 1, "G": 2.0, "B": 1.0, "c_slater": 1.0, "lambda_max": 4.0,
+            "user_lambda_max": (4.0,), "mu_F": 1.0, "kl": 0.5, "epsilon_bias": 0.25, "mu_full": 1.0, "rank": 2,
+            "G_measured": 2.0, "B_measured": 1.0, "sigma2_measured": 1.0, "R2_measured": 1.0,
+            "kappa_tilde_measured": 1.0, "advantage_measured": 1.0, "n_thetas": 1,
+        } | changes
+    )  # fmt: skip
+
+
+def simple_path(of, outer=400, inner=160):
+    """Two runs of which only what the bounds read is there; eta = 1/4/(5 * 20) = 0.0025, zeta = 4/2/20 = 0.1."""
+    shape = (2, outer)
+    zeros = {name: np.zeros(shape) for name in ("pull", "aim", "step", "bias", "natural", "transfer")}
+    return theory.Path(
+        cmdp=None, parametrisation=SimpleNamespace(score_bound=of.G**2),
+        settings=theory.theorem_settings(of, outer, inner),
+        optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
+        dual=np.zeros((2, outer + 1, 1)), raw=np.full((2, outer, 2), [2.0, -0.5]), kl=np.zeros((2, outer + 1)),
+        mu=np.ones(shape), **zeros,
+    )  # fmt: skip
+
+
+def test_numbers_of_theorem_1_worked_out_by_hand():
+    of = simple_constants()
+    assert of.Lambda == 5.0
+    assert of.sigma2 == pytest.approx((2 * 16 + 32) * 25 * 16)  # 25,600
+    assert of.f0() == 2.0
+    assert of.f1() == pytest.approx(44 * 2 * (16 + 16) + 1 + 4 + 0.5)  # 2,821.5
+    assert of.f0(C=4.0) == 4.0
+    assert of.f1(C=4.0) == pytest.approx(2824.5)
+    path = simple_path(of)
+    assert path.settings.eta == pytest.approx(0.0025, rel=1e-14)
+    assert path.settings.zeta == pytest.approx(0.1, rel=1e-14)
+    # H = 160 = 40 kappa: the decay is 1/e. 0.5 + 2 * 20/e + (2,821.5 + 1) 20/20, and 2/4 of the same with + 2.
+    gap, violation = theory.theorem_1(path, of)
+    assert gap.right == pytest.approx(0.5 + 40 * 0.36787944117 + 2822.5, rel=1e-9)
+    assert violation.right == pytest.approx((0.5 + 40 * 0.36787944117 + 2823.5) / 2, rel=1e-9)
+    assert (gap.left, violation.left) == pytest.approx((1.0, 0.5))
+    # Corollary 1: 0.5 + G sqrt(400)/e + B eta (22 * 25,600 * 2/160 + 400/e^2 + 4 * 25 * 16) + 0.5/(eta K).
+    corollary = theory.lagrange_global_convergence(path, of)
+    variance, bias, step = 7040.0, 400 * 0.13533528324, 1600.0
+    assert corollary.right == pytest.approx(
+        0.5 + 40 * 0.36787944117 + 0.0025 * (variance + bias + step) + 0.5, rel=1e-9
+    )
+    # Another B, kappa = 8 and C tell the terms apart.
+    of = simple_constants(B=3.0, mu_F=0.5)
+    path = replace(simple_path(of), mu=np.full((2, 400), 0.5))
+    found = theory.lagrange_global_convergence(path, of, C=4.0)
+    sigma2, scale, decay = (2 * 16 / 0.25 + 32) * 25 * 16, 25 / 0.5 * 16, math.exp(-160 / 320)
+    expected = 0.5 + 2 * math.sqrt(4 * scale) * decay + 0.5
+    expected += 3 * 0.0025 * (22 * sigma2 * 2 / (0.5 * 160) + 4 * decay**2 * scale + 4 * 25 / 0.25 * 16)
+    assert found.right == pytest.approx(expected, rel=1e-12)
+    # The drift of multipliers: zeta/(1-gamma)^2 = 0.4, and lambda_max^2/(2 zeta K) = 16/80 more.
+    first, second = theory.dual_drift(simple_path(simple_constants()), simple_constants())
+    assert (first.right, second.right) == pytest.approx((0.4, 0.6), rel=1e-12)
+    assert (first.left, second.left) == pytest.approx((0.0, 2.0))
+
+
+def test_numbers_of_lemmas_5_and_6_worked_out_by_hand():
+    cmdp = random_model(0, gamma=0.5)
+    at = theory.point(cmdp, features(cmdp, 2, 0), dual=[1.0])
+    of = simple_constants(mu_F=min(at.mu, 1.0) * 0.5)
+    mu = of.mu_F
+    assert theory.gradient_noise(at, of).right == pytest.approx((2 * 16 / mu**2 + 32) * 400, rel=1e-12)
+    assert theory.gradient_bound(at, of).right == pytest.approx(2 * 5 * 4)
+    assert theory.initial_loss_bound(at, of).right == pytest.approx(25 / 2 * 16)
+    second, first = theory.local_convergence(at, of, 30, C=2.0)
+    sigma2, decay = (2 * 16 / mu**2 + 32) * 400, math.exp(-mu * 30 / (20 * 4))
+    assert second.right == pytest.approx(22 * sigma2 * 2 / (mu * 30) + 2 * decay * 400 / mu, rel=1e-12)
+    assert first.right == pytest.approx(math.sqrt(2 * decay) * 5 / (math.sqrt(mu) * 0.25), rel=1e-12)
+
+
+def test_a_cap_that_is_given_reaches_the_run_and_the_schedule():
+    """n = 2 m x + 1 for a cap x times Theorem 1's: x = 3 and m = 1 make it 7, and 7/3 for the violation."""
+    cmdp = random_model(1, m=2, plain=False)
+    own = theory.constants(cmdp)
+    of = theory.constants(cmdp, lambda_max=3 * own.lambda_max)
+    assert of.Lambda == pytest.approx(1 + 2 * 3 * own.lambda_max)
+    made = theory.theorem_settings(of, 50, 4)
+    result = fc.solve(cmdp, made, optimum=fc.optimum(cmdp))
+    assert result.run.steps.dual_max == pytest.approx([3 * own.lambda_max] * 2)
+    assert made.eta == pytest.approx((1 - cmdp.gamma) ** 2 / (of.Lambda * math.sqrt(50)), rel=1e-12, abs=0)
+    assert made.zeta == pytest.approx(of.lambda_max * (1 - cmdp.gamma) / math.sqrt(50), rel=1e-12)
+    simple, wide = simple_constants(), simple_constants(lambda_max=12.0)
+    found = theory.theorem_schedule(wide, 0.01)
+    assert found.outer == pytest.approx((2 * 7 / 0.01 * 8 * (2821.5 + 1)) ** 2, rel=1e-9)
+    assert found.inner == math.ceil(40 * 4 * math.log(2 * 7 / 0.01 * 8 * 2))
+    assert theory.theorem_schedule(simple, 0.01).outer == pytest.approx(
+        (6 / 0.01 * 8 * 2822.5) ** 2, rel=1e-9
+    )
+    rate = (found.f1 + 2) * wide.Lambda / 0.25 / math.sqrt(found.outer) + 2 * 13 * 4 * math.exp(
+        -found.inner / 160
+    )
+    assert 2 / 12 * rate <= 0.01
+    with pytest.raises(SettingError, match="at least Theorem 1's"):
+        theory.theorem_schedule(simple_constants(lambda_max=2.0), 0.01)
+    for wrong in (0.0, -1.0, math.nan, math.inf, "x"):
+        with pytest.raises(SettingError, match="lambda_max"):
+            theory.constants(cmdp, lambda_max=wrong)
 
 
 # Bounds at a point.
@@ -732,6 +843,7 @@ def test_dual_minimum_of_an_infeasible_problem():
 def check_certificate(found, n_assumptions=4):
     assert all(bound.holds for bound in found.bounds)
     assert [assumption.holds for assumption in found.assumptions] == [True, True, True, False]
+    assert "for all theta" in found.assumptions[2].detail
     names = {bound.name for bound in found.bounds}
     expected = {"Lemma 1", "Lemma 2", "Lemma 3", "Lemma 5", "Lemma 6, first order", "Lemma 6, second order"}
     expected |= {"Corollary 1", "Theorem 1, objective", "Theorem 1, violation", "dual bound"}
@@ -797,6 +909,11 @@ def test_certificate_of_other_problems():
     )
     assert found.constants.mu_full > 0
     assert "F >= " in found.text()
+    # A class that is not complete: the transfer error was measured at two thetas, and nobody knows it elsewhere.
+    assert [assumption.holds for assumption in found.assumptions] == [True, True, None, False]
+    assert any("3 transfer error" in line and "open" in line for line in found.text().splitlines())
+    assert "at the 2 thetas, all multipliers; elsewhere not known" in found.text()
+    assert found.to_dict()["assumptions"][2]["holds"] is None
     edge = cmdp.with_limits(fc.optimum(cmdp).constraint_range[0, 0])  # met by the most careful policy alone
     found = theory.certificate(edge, epsilon=0.1, outer=3, inner=5, replicates=3)
     assert not found.assumptions[0].holds
@@ -892,3 +1009,48 @@ def test_bad_input():
         theory.constants(random_model(0, m=13))
     with pytest.raises(SettingError, match="n_steps"):
         theory.inner_moments(theory.point(cmdp), theory.asgd_steps(2.0, 0.1), 0)
+
+
+# The documentation.
+
+ROOT = File(__file__).parents[1]
+
+
+def named_in_tables():
+    """Rows of the tables of docs/theory.md, the files that they link, the parts of each dotted name in backticks."""
+    for line in (ROOT / "docs" / "theory.md").read_text().splitlines():
+        if line.startswith("|"):
+            files = [ROOT / "docs" / link for link in re.findall(r"\]\(([^)#]+\.py)\)", line)]
+            for code in re.findall(r"`([^`]+)`", line):
+                parts = re.sub(r"\([^)]*\)", "", code).strip(".").split(".")
+                if all(part.isidentifier() for part in parts):
+                    yield line, files, parts
+
+
+def test_names_in_the_tables_exist():
+    """In a row that links files, there; else among the names of modules, members of classes and arguments."""
+    modules = [fc, fc.results, fc.policies]
+    for package in (fc.kernels, theory, fc.algorithms):
+        found = pkgutil.iter_modules(package.__path__)
+        modules += [importlib.import_module(f"{package.__name__}.{module.name}") for module in found]
+    known = {"fastcmdp", "theory", "exact", "kernels", "constants"}
+    for module in modules:
+        for name, item in vars(module).items():
+            known.add(name)
+            if inspect.isclass(item):
+                known |= {*dir(item), *getattr(item, "__annotations__", ())}
+            elif inspect.isfunction(item):
+                known |= set(inspect.signature(item).parameters)
+    known |= {*vars(fc.exact), *(module.__name__.split(".")[-1] for module in modules)}
+    checked = 0
+    for line, files, parts in named_in_tables():
+        for path in files:
+            assert path.exists(), f"{path} in {line}"
+        text = "".join(path.read_text() for path in files)
+        for part in parts:
+            there = part in known if not files else re.search(rf"\b{part}\b", text) or parts[0] == "PDANPG"
+            if parts[0] in ("theory", "exact", "fastcmdp"):
+                there = part in known
+            assert there, f"`{part}` in {line}"
+            checked += 1
+    assert checked > 120

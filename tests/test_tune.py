@@ -14,7 +14,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms.variants import variant
 from fastcmdp.cli import main
 from fastcmdp.compare import Scales
-from fastcmdp.problem import streams
+from fastcmdp.streams import streams
 from fastcmdp.tune import points, trial_constants, trial_seed
 from fastcmdp.tuned import read_constants, read_meta
 
@@ -46,9 +46,11 @@ def test_a_score_is_the_error_of_the_run_that_anyone_can_repeat(found):
     settings = fc.PDANPG.for_samples(MODEL, 3e4, inner=10, **trial.constants)
     result = fc.solve(MODEL, settings, seed=trial_seed(3), replicates=2, optimum=BEST, trace=50)
     scales = Scales.of(MODEL, BEST)
-    worst = np.maximum(result.gap / BEST.reward, result.violation[:, 0] / np.ptp(BEST.constraint_range[0]))
+    worst = np.maximum(
+        result.gap / np.ptp(BEST.reward_range), result.violation[:, 0] / np.ptp(BEST.constraint_range[0])
+    )
     assert trial.error == pytest.approx(worst.mean(), rel=1e-12)
-    assert scales.reward == BEST.reward
+    assert scales.reward == np.ptp(BEST.reward_range)
 
 
 def test_the_same_seed_gives_the_same_search_on_any_number_of_threads(found):

@@ -21,7 +21,8 @@ from fastcmdp.kernels.rollouts import geometric_horizon
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged
 from fastcmdp.kernels.walks import run_walk
-from fastcmdp.problem import Problem, streams
+from fastcmdp.streams import streams
+from fastcmdp.worlds import SimulatedWorld
 
 if config.DISABLE_JIT:
     pytest.skip("simulators are compiled", allow_module_level=True)
@@ -41,8 +42,8 @@ def cart() -> fc.Simulator:
 
 def make_run(simulator: fc.Simulator, policy: Any, settings: Any, replicates: int = 1) -> Any:
     bound = policy.bind(simulator)
-    problem: Any = Problem(simulator, simulator.world(bound, True), bound, None)
-    return settings.run(problem, SEED, replicates)
+    world = SimulatedWorld(simulator, simulator.world(bound, True), bound)
+    return settings.run(world, SEED, replicates)
 
 
 # Against plain Python on the same stream.
@@ -52,14 +53,14 @@ class Plain:
     """One replicate as the documentation has it; ``logits`` of (theta, state) may be complex."""
 
     def __init__(self, run: Any, r: int, logits: Callable[[Any, Any], Any]) -> None:
-        self.simulator, self.steps, self.world = run.problem.cmdp, run.steps, run.problem.tables
-        self.logits, self.bound = logits, run.problem.policy.critic_bound
+        self.simulator, self.steps, self.world = run.world.model, run.steps, run.world.tables
+        self.logits, self.bound = logits, run.world.policy.critic_bound
         self.theta, self.rng = run.state.theta[r].copy(), streams(SEED, r + 1)[r][:, 0].copy()
         n = self.world.n_signals
         self.critic = np.zeros((n, self.theta.size))
         self.place: Any = None  # state and action, where a segment goes on
         self.left = self.kept = self.outer = self.samples = 0
-        self.recent, self.average, self.sums = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.recent, self.average, self.longest, self.sums = (np.zeros(n) for _ in range(4))
 
     def probabilities(self, state: Any) -> Any:
         z = np.real(self.logits(self.theta, state))
@@ -127,9 +128,7 @@ class Plain:
                 state = self.start()
                 value = value + self.critic @ self.gradients(state).T @ self.probabilities(state)
             value = value / steps.n_start_draws
-            self.average += (square - self.average) / (self.outer + 1)
-            self.recent += (square - self.recent) * max(0.05, 1 / (self.outer + 1))
-            level = np.maximum(self.recent, self.average)
+            level = np.maximum(self.recent, self.average)  # of the critics before
             missed = np.flatnonzero(value[1:] < -steps.tol * np.sqrt(level[1:]) / root) + 1
             f = missed[0] if len(missed) else 0
             if len(missed) > 1:
@@ -137,9 +136,13 @@ class Plain:
             if f == 0:
                 self.kept += 1
                 self.sums += total / steps.n_inner / (1 - self.simulator.gamma)
-            self.theta = (
-                self.theta + steps.step / root / math.sqrt(max(level[f], square[f] / 9)) * self.critic[f]
-            )
+            if level[f] > 0:
+                length = math.sqrt(square[f])
+                h = steps.step / root / math.sqrt(level[f]) * min(1.0, self.longest[f] / length)
+                self.theta = self.theta + h * self.critic[f]
+            self.longest = np.maximum(self.longest, np.sqrt(square))
+            self.average += (square - self.average) / (self.outer + 1)
+            self.recent += (square - self.recent) * max(0.05, 1 / (self.outer + 1))
             self.outer += 1
 
 
@@ -183,7 +186,7 @@ def test_runs_replay(which: str, kind: str, request: pytest.FixtureRequest) -> N
     close = {"rtol": 1e-9, "atol": 1e-10}
     np.testing.assert_allclose(got.theta[1], twin.theta, **close)
     np.testing.assert_allclose(got.critic[1], twin.critic.ravel(), **close)
-    for name in ("recent", "average"):
+    for name in ("recent", "average", "longest"):
         np.testing.assert_allclose(getattr(got, name)[1], getattr(twin, name), **close)
     np.testing.assert_allclose(got.sums[1, : 1 + simulator.n_constraints], twin.sums, **close)
 
@@ -234,7 +237,7 @@ def long_walks() -> Any:
     world = simulator.world(bound, True)
     d = bound.n_parameters
     theta = 0.7 * np.random.default_rng(3).standard_normal(d)
-    actions = simulator.live_actions(bound.data, theta, n)
+    actions = simulator.live_actions(bound, theta, n)
     words = streams(SEED, R)
     critic, total, ends = np.zeros((R, 2, d)), np.zeros((R, 2)), np.zeros(N_STATES)
     for r in range(R):

@@ -11,8 +11,8 @@ from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.pd_nac import PDNAC
 from fastcmdp.algorithms.pmd_pd import PMDPD
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import SettingError
+from fastcmdp.text import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)

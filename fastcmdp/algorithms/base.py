@@ -6,19 +6,20 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
-from fastcmdp.kernels import policies as kinds
-from fastcmdp.kernels.tables import Actions, RowSpace, row_space
+from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
+from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
-from fastcmdp.problem import Problem, streams
-from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import n_action_entries, row_states
+from fastcmdp.streams import streams
+from fastcmdp.text import down
+from fastcmdp.worlds.world import World
 
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
@@ -82,18 +83,37 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     return np.broadcast_to(array, m).copy()
 
 
-def dual_cap(problem: Problem, given: float | None, factor: float = 2.0) -> NDArray[np.float64]:
+def dual_cap(world: World, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
-    ``given`` in the user's units, or factor / ((1-gamma) c_slater) where the Slater value is known, else infinite.
+    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
+    known, else infinite.
     """
-    cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    cmdp, m = world.model, world.model.n_constraints
     if given is not None:
-        return np.asarray(cmdp.from_user_duals(np.full(m, given)), np.float64)
-    slater = None if problem.optimum is None else problem.optimum.slater
+        return np.asarray(cmdp.from_user_duals(per_constraint(given, m, "lambda_max")), np.float64)
+    slater = None if world.optimum is None else world.optimum.slater
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)
     return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
+
+
+class Output(NamedTuple):
+    """Which policies of a run its output mixes, evenly: pi_k and pi_{k+1} are those before and after outer step k.
+
+    Attributes
+    ----------
+    after : bool
+        Whether they are those after outer steps, pi_1..pi_K, or those before, pi_0..pi_{K-1}.
+    some : bool
+        Whether only some outer steps count: ``Run.kept`` counts them.
+    last : float
+        Share of the outer steps, the last ones, whose policies are mixed: 1 all, 0 the last policy alone.
+    """
+
+    after: bool = False
+    some: bool = False
+    last: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +132,8 @@ class Algorithm:
         Whether the method needs the tabular softmax policy.
     simulation : "rollouts", "chains" or ""
         How it runs on simulators: by the samples of Algorithm 1, by a chain with restarts; "": not at all.
+    output : Output
+        Which policies are mixed in what the method returns: `fastcmdp.runs.record` reads it.
     version : int
         Raised by whoever changes what a run computes: the results of sweeps are stored under it.
     """
@@ -120,6 +142,7 @@ class Algorithm:
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = ""
+    output: ClassVar[Output] = Output()
     version: ClassVar[int] = 1
 
     outer: int = 1000
@@ -141,7 +164,7 @@ class Algorithm:
             accepted = f"an integer of at least {least}"
             if isinstance(value, int) and value > MOST:
                 accepted, value = (
-                    f"an integer of at least {least} and at most {MOST:.3g}",
+                    f"an integer of at least {least} and at most {down(MOST)}",
                     float(f"{value:.3g}"),
                 )
             require(is_integer(value, least), name, value, accepted)
@@ -221,8 +244,9 @@ class Algorithm:
         if coarsest > samples:
             one = replace(made, outer=1).expected_samples(cmdp)
             if one > samples:
+                least = math.ceil(one)
                 raise BudgetError(
-                    f"samples = {samples!r}: at least {one:.3g} for one outer step of {cls.name} is expected"
+                    f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
                 )
             low = high
         for _ in range(60):
@@ -239,7 +263,7 @@ class Algorithm:
             outer <= MOST,
             "samples",
             samples,
-            f"at most the transitions of {MOST:.3g} outer steps of {cls.name}",
+            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
         )
         return replace(made, outer=max(outer, 1))
 
@@ -251,13 +275,13 @@ class Algorithm:
     @classmethod
     def check_policy(cls, policy: BoundPolicy) -> None:
         """Raise a SettingError if the method cannot work on this policy class."""
-        if cls.tabular_only and not isinstance(policy.data, kinds.Tabular):
+        if cls.tabular_only and not isinstance(policy.data, Tabular):
             raise SettingError(
                 f"{cls.name} works on the tabular softmax policy only; leave out the policy, or choose a method for "
                 "general policies"
             )
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> Run:
+    def run(self, world: World, seed: int, replicates: int) -> Run:
         """Set up replicates that have not moved yet."""
         raise NotImplementedError
 
@@ -305,14 +329,18 @@ class Run:
 
     state: Any
 
-    def __init__(self, settings: Any, problem: Problem) -> None:
-        settings.check_policy(problem.policy)
+    def __init__(self, settings: Any, world: World) -> None:
+        settings.check_policy(world.policy)
         self.settings = settings
-        self.problem = problem
+        self.world = world.with_stop()
+
+    def __reduce__(self) -> Any:
+        """Pickled as the world and the arrays: action tables and addresses of functions are of one process."""
+        return _again, (self.settings, self.world, self.state._asdict())
 
     def common_state(self, seed: int, replicates: int) -> dict[str, NDArray[Any]]:
         """The arrays that every state has, as they are at the start."""
-        m = self.problem.cmdp.n_constraints
+        m = self.world.model.n_constraints
         return {
             "theta": self.initial_theta(replicates),
             "dual": np.zeros((replicates, m)),
@@ -325,90 +353,74 @@ class Run:
 
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:
         """Parameters of all replicates at the start, float64[R, d]."""
-        theta = np.zeros((replicates, self.problem.policy.n_parameters))
-        if self.problem.policy.initial is not None:
-            theta += self.problem.policy.initial
+        theta = np.zeros((replicates, self.world.policy.n_parameters))
+        if self.world.policy.initial is not None:
+            theta += self.world.policy.initial
         return theta
 
     def set_up_actions(self) -> None:
         """Make the action tables of all replicates: kept up to date, or made where a draw needs them."""
-        self.actions = [self._actions(r) for r in range(len(self.state.theta))]
+        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
+        draws = self.settings.outer_samples(self.world.model) / self.world.model.gamma
+        self.actions = [self.world.actions(theta, self.n_visited, draws) for theta in self.state.theta]
         self.refresh()
 
     @property
     def n_visited(self) -> int:
-        """Visited states of a simulator that are kept at most, at a time."""
-        return int(self.settings.inner) + 1
+        """Visited states without a number that are kept at most, at a time."""
+        return 1
 
-    def _actions(self, r: int) -> Any:
-        problem = self.problem
-        tables, policy = problem.tables, problem.policy
-        if isinstance(problem.cmdp, Simulator):
-            return problem.cmdp.live_actions(policy.data, self.state.theta[r], self.n_visited)
-        n_states = problem.cmdp.n_states
-        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
-        prob = np.empty(problem.cmdp.n_choices)
-        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
-        draws = self.settings.outer_samples(problem.cmdp) / problem.cmdp.gamma
-        if isinstance(policy.data, kinds.Tabular) or draws > n_states:
-            return Actions(entry, prob)
-        return kinds.LazyActions(
-            entry, prob, np.zeros(n_states, np.int64), np.ones(1, np.int64), row_states(tables),
-            policy.data, self.state.theta[r], self.row_space(), np.zeros(1, np.int64),
-        )  # fmt: skip
+    def drawn(self, r: int) -> NDArray[np.float64]:
+        """Parameters that replicate r draws its actions with."""
+        theta: NDArray[np.float64] = self.state.theta[r]
+        return theta
 
     def refresh(self) -> None:
-        """Rebuild the action tables from theta: at the start, and after loading a state."""
+        """Rebuild the action tables: at the start, and after loading a state."""
         for r, actions in enumerate(self.actions):
-            if isinstance(actions, kinds.LazyActions):
-                actions.now[0] += 1
-            elif isinstance(actions, Actions):
-                self._refresh(r)
+            self.world.refresh(actions, self.drawn(r))
 
-    def _refresh(self, r: int) -> None:
-        actions = self.actions[r]
-        kinds.refresh_all(
-            self.problem.policy.data, self.state.theta[r], self.problem.tables,
-            Actions(actions.entry, actions.prob), self.row_space(),
-        )  # fmt: skip
+    def rows(self, r: int) -> list[Any]:
+        """A copy of the state of replicate r, for ``put_back``."""
+        return [array[r].copy() for array in self.state]
+
+    def put_back(self, r: int, rows: list[Any]) -> None:
+        """Let replicate r stand where it stood: what a kernel left that was told to leave its outer step."""
+        for array, row in zip(self.state, rows, strict=True):
+            array[r] = row
+        self.world.refresh(self.actions[r], self.drawn(r))
 
     def policies(self) -> NDArray[np.float64]:
         """Action probabilities of all replicates, float64[R, C]."""
-        if isinstance(self.problem.cmdp, Simulator):
-            raise SettingError("a simulator has no table of action probabilities; its policy is theta")
-        for r, actions in enumerate(self.actions):
-            if isinstance(actions, kinds.LazyActions):
-                self._refresh(r)
-        return np.stack([actions.prob for actions in self.actions])
+        return np.stack([self.world.probabilities(a, self.drawn(r)) for r, a in enumerate(self.actions)])
 
     def fault(self, r: int) -> str:
         """Why replicate r failed, where a simulator is to blame; else ""."""
-        cmdp = self.problem.cmdp
-        return cmdp.fault(self.actions[r]) if isinstance(cmdp, Simulator) else ""
+        return self.world.fault(self.actions[r])
 
     def kept(self) -> NDArray[np.int64]:
-        """Outer steps so far that belong to the output, int64[R]: all, unless a method keeps only some."""
+        """Outer steps so far that count for the output, int64[R]: all, unless ``output.some``."""
         kept: NDArray[np.int64] = np.maximum(self.state.outer, 0)
         return kept
 
     def row_space(self) -> RowSpace:
         """Work space for one row of action entries."""
-        space: RowSpace = row_space(2 * int(np.diff(self.problem.cmdp.state_to_choice).max()))
+        space: RowSpace = row_space(2 * self.world.model.widest)
         return space
 
-    def scores(self, n_pairs: int) -> kinds.Scores:
+    def scores(self, n_pairs: int) -> SparseScores | DenseScores:
         """Work space for the scores of a batch of pairs."""
-        policy = self.problem.policy
-        d, support = policy.n_parameters, policy.support
-        slots = min(d, n_pairs * support) if support else d
-        return kinds.Scores(
+        d, support = self.world.policy.n_parameters, self.world.policy.support
+        if support == 0:
+            return DenseScores(np.zeros((n_pairs, d)), np.arange(d, dtype=np.int32))
+        slots = min(d, n_pairs * support)
+        return SparseScores(
             first=np.zeros(n_pairs + 1, np.int64),
             slot=np.zeros(n_pairs * support, np.int32),
             value=np.zeros(n_pairs * support),
             coordinate=np.arange(slots, dtype=np.int32),
             position=np.zeros(slots, np.int64),
             mark=np.full(d, -1, np.int32),
-            dense=np.zeros((0, 0) if support else (n_pairs, d)),
         )
 
     def work(self) -> Any:
@@ -418,3 +430,12 @@ class Run:
     def advance(self, r: int, n_steps: int, work: Any) -> None:
         """Make up to n_steps outer steps of replicate r, those of a pilot included."""
         raise NotImplementedError
+
+
+def _again(settings: Any, world: World, state: dict[str, NDArray[Any]]) -> Run:
+    """A pickled run in another process."""
+    run: Run = settings.run(world, 0, len(state["outer"]))
+    for name, array in state.items():
+        getattr(run.state, name)[...] = array
+    run.refresh()
+    return run

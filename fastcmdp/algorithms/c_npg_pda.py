@@ -49,7 +49,7 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.asgd import Momentum
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
 C_N = 4.0
@@ -69,9 +69,9 @@ class CNPGPDA(PrimalDual):
         constant. None: measured along the run, see `fastcmdp.algorithms.primal_dual`.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 4 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 4 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
     dual_estimate : "fresh" or "inner"
         J_c for the dual step from a rollout of its own, or the mean over the N occupancy rollouts at hand.
     pilot : int
@@ -118,19 +118,19 @@ class CNPGPDA(PrimalDual):
             holds = is_finite(self.kappa) and (np.asarray(self.kappa) >= 0).all()
             require(holds, "kappa", self.kappa, "a number of at least 0, or one a constraint,")
 
-    def solver(self, problem: Problem) -> Momentum:
+    def solver(self, world: World) -> Momentum:
         """Plain SGD: ASGD with equal steps for both sequences, whose mixing then does not matter."""
-        step = self.step or 1.0 / (4.0 * problem.policy.score_bound)
+        step = self.step or 1.0 / (4.0 * world.policy.score_bound)
         return Momentum(alpha=0.5, beta=0.5, xi=step, delta=step)
 
-    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+    def tightening(self, world: World) -> NDArray[np.float64]:
         """Kappa in kernel units, float64[m]."""
-        cmdp = problem.cmdp
+        cmdp = world.model
         if self.kappa is not None:
             return per_constraint(self.kappa, cmdp.n_constraints, "kappa") / cmdp.constraint_scale
         kappa = self.c_kappa / ((1.0 - cmdp.gamma) * math.sqrt(self.outer))
-        if problem.optimum is not None and problem.optimum.slater > 0:
-            kappa = min(kappa, problem.optimum.slater / 2.0)
+        if world.optimum is not None and world.optimum.slater > 0:
+            kappa = min(kappa, world.optimum.slater / 2.0)
         return np.full(cmdp.n_constraints, kappa)
 
     @classmethod

@@ -24,10 +24,10 @@ keep that order and take the constants from the critic: with N_f the level of E_
     alpha / (1-gamma) = c_alpha sqrt(2 log A / (T N_f)),    tol_i = c_tol sqrt(2 log A N_ci / T) / (1-gamma).
 
 The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
-second. A level is the larger of a recent and an overall mean (``kernels/levels.py``), and N_f at least 1/9 of the
-square just measured, which bounds a step. With N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0
-cannot be empty and mean gap and violation over N_0 are at most tol, if critics are exact (derived;
-``docs/algorithms.md``).
+second. A level is the larger of a recent and an overall mean over the outer steps before t, and a step longer than
+all before it is cut to the longest of them (``kernels/levels.py``); the first outer step only measures. With N <=
+1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and violation over N_0
+are at most tol, if critics are exact (derived; ``docs/algorithms.md``).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     Algorithm,
+    Output,
     Run,
     check_constants,
     check_words,
@@ -55,12 +56,9 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import crpo
 from fastcmdp.kernels.critics import Gradients
-from fastcmdp.kernels.policies import Linear, LiveNetwork, Network
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.td import Averaged, Decaying
-from fastcmdp.policies import BoundPolicy
-from fastcmdp.problem import Problem
-from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.worlds.world import World
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
 # Bytes of gradients of a network that are kept, or so many rows, but no more than _MOST bytes.
@@ -133,7 +131,9 @@ class CRPO(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo"
+    version: ClassVar[int] = 2
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = "chains"
+    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),
         "c_alpha": (0.2, 5.0),
@@ -185,55 +185,21 @@ class CRPO(Algorithm):
         steps = scheduled(cmdp, epsilon, c_T, c_in, 4.0)
         return cls(**(steps | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
+    def run(self, world: World, seed: int, replicates: int) -> CRPORun:
         """Set up replicates that have not moved yet."""
-        bound = problem.policy.critic_bound
-        if isinstance(problem.policy.data, Linear):
-            warn_without_constant(problem.cmdp)
-        horizon = 1.0 / (1.0 - problem.cmdp.gamma)
-        radius = 2.0 * math.sqrt(_reach(problem)) * horizon
+        bound = world.policy.critic_bound
+        if world.policy.constant_gap > _CONSTANT:
+            warnings.warn(
+                f"{world.model!r}: no combination of its features is constant (the best is off by "
+                f"{world.policy.constant_gap:.2g} of 1 in the trial run), so that critics misjudge J and CRPO can miss "
+                "limits unnoticed; let the features hold a 1, such as out[0] = 1.0, or take policy=NeuralSoftmax()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        horizon = 1.0 / (1.0 - world.model.gamma)
+        radius = 2.0 * math.sqrt(world.policy.reach) * horizon
         rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
-        return CRPORun(self, problem, seed, replicates, rule)
-
-
-def has_tangents(policy: BoundPolicy) -> bool:
-    """Whether critics have the policy's tangent features: for networks, and all policies on simulators."""
-    return isinstance(policy.data, Network | Linear | LiveNetwork)
-
-
-def warn_without_constant(simulator: Any) -> None:
-    """Warn if no combination of a simulator's features is 1 in all of its trial run.
-
-    Where one is, the fixed point of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi +
-    gamma nu P pi that says: the plug-in J, the mean of Q over rho pi, is exact, whatever else the features miss. Else
-    it can be anything: 0 where the features of starts are 0.
-    """
-    x = simulator.trial_features.reshape(-1, simulator.n_features)
-    if len(x) > 500:
-        x = x[np.random.default_rng(0).choice(len(x), 500, replace=False)]
-    x = x / (np.abs(x).max() or 1.0)
-    left = float(np.sqrt(np.mean((x @ np.linalg.lstsq(x, np.ones(len(x)))[0] - 1.0) ** 2)))
-    if left > _CONSTANT:
-        warnings.warn(
-            f"{simulator.name}: no combination of its features is constant (the best is off by {left:.2g} of 1 in "
-            "the trial run), so that critics misjudge J and CRPO can miss limits unnoticed; let the features hold "
-            "a 1, such as out[0] = 1.0, or take policy=NeuralSoftmax()",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-def _reach(problem: Problem) -> float:
-    """Squared length of a critic whose every part has the size 1; with one-hot features, parts are numbers Q(s, a)."""
-    data = problem.policy.data
-    cmdp: Any = problem.cmdp
-    if isinstance(data, Network | LiveNetwork):
-        # Larger balls let critics grow where their gradients are long.
-        return float(np.diff(cmdp.state_to_choice).max()) / problem.policy.critic_bound
-    if isinstance(data, Linear):  # a small feature needs a large weight, whatever the others
-        largest = np.abs(cmdp.trial_features).max(axis=(0, 1))
-        return float(data.n_outputs * (largest[largest > 1e-100] ** -2.0).sum()) or 1.0
-    return float(cmdp.n_choices / problem.policy.critic_bound)
+        return CRPORun(self, world, seed, replicates, rule)
 
 
 def check_tolerance(tol: Any) -> None:
@@ -246,31 +212,29 @@ def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float)
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
     check_constants(c_T=c_T, c_in=c_in)
-    n_choices = int(cmdp.state_to_choice[-1])  # a simulator has only that
-    return {"outer": whole(c_T / e**2), "inner": whole(c_in * n_choices / e**power)}
+    return {"outer": whole(c_T / e**2), "inner": whole(c_in * cmdp.n_choices / e**power)}
 
 
 class CRPORun(Run):
     """Replicates of CRPO under way, with function approximation or tabular: ``rule`` says how critics learn."""
 
     def __init__(
-        self, settings: Any, problem: Problem, seed: int, replicates: int, rule: Averaged | Decaying
+        self, settings: Any, world: World, seed: int, replicates: int, rule: Averaged | Decaying
     ) -> None:
-        super().__init__(settings, problem)
-        cmdp, policy, m = problem.cmdp, problem.policy, problem.cmdp.n_constraints
+        super().__init__(settings, world)
+        cmdp, policy, m = world.model, world.policy, world.model.n_constraints
         horizon = 1.0 / (1.0 - cmdp.gamma)
-        unit = math.sqrt(2.0 * math.log(max(int(np.diff(cmdp.state_to_choice).max()), 2)))
+        unit = math.sqrt(2.0 * math.log(max(cmdp.widest, 2)))
         tol = np.full(m, settings.c_tol * unit * horizon)
         if settings.tol is not None:
             tol = per_constraint(settings.tol, m, "tol") / cmdp.constraint_scale
         origin = np.zeros(policy.n_parameters)
-        if policy.initial is not None and not has_tangents(policy):
+        if policy.initial is not None and not policy.tangents:
             origin += policy.initial
-        simulator = isinstance(cmdp, Simulator)
-        start = np.zeros(0) if simulator else cmdp.start
+        start = world.start
         support = np.flatnonzero(start)
         n_draws = MOST_STARTS if len(support) > MOST_STARTS else 0
-        if simulator:
+        if start.size == 0:
             n_draws = min(MOST_STARTS, max(settings.inner // 4, 1))
         self.steps = crpo.Steps(
             n_outer=settings.outer,
@@ -292,10 +256,11 @@ class CRPORun(Run):
             **self.common_state(seed, replicates),
             kept=np.zeros(replicates, np.int64),
             chain=np.zeros((replicates, 2, LANES), np.int64),
-            place=np.zeros((replicates, cmdp.n_state if isinstance(cmdp, Simulator) else 0)),
+            place=np.zeros((replicates, world.n_state)),
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),
             average=np.zeros((replicates, 1 + m)),
+            longest=np.zeros((replicates, 1 + m)),
         )
         self.state.dual[:] = self.state.sums[:, 1 + m :] = np.nan  # no multipliers
         self.set_up_actions()
@@ -312,12 +277,12 @@ class CRPORun(Run):
 
     def work(self) -> crpo.Work:
         """Work space for one thread."""
-        m, policy = self.problem.cmdp.n_constraints, self.problem.policy
+        m, policy = self.world.model.n_constraints, self.world.policy
         d, rows = policy.n_parameters, 0
-        if isinstance(policy.data, Network):
+        if self.world.n_gradients:
             size = 8 * (d + 1)
             most = max(_GRADIENTS // size, min(_ROWS, _MOST // size), 1)
-            rows = min(self.problem.cmdp.n_choices, most)
+            rows = min(self.world.n_gradients, most)
         return crpo.Work(
             mean=np.zeros((1 + m) * d),
             total=np.zeros(1 + m),
@@ -335,6 +300,6 @@ class CRPORun(Run):
     def advance(self, r: int, n_steps: int, work: crpo.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         crpo.advance(
-            self.problem.tables, self.problem.policy.data, self.steps, self.state, self.actions[r], work, r,
+            self.world.tables, self.world.policy.data, self.steps, self.state, self.actions[r], work, r,
             n_steps,
         )  # fmt: skip

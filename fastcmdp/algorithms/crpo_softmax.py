@@ -26,11 +26,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, check_words, require
+from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.td import Decaying
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 _DELAY = 4.0  # visits of a choice, on average, before its rate has fallen to a half (sigma = 1)
 
@@ -87,7 +87,9 @@ class CRPOSoftmax(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo-softmax"
+    version: ClassVar[int] = 2
     tabular_only: ClassVar[bool] = True
+    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (0.001, 0.1),
         "c_alpha": (0.2, 5.0),
@@ -144,7 +146,7 @@ class CRPOSoftmax(Algorithm):
         steps = scheduled(cmdp, epsilon, c_T, c_in, 2.0 / sigma)
         return cls(**(steps | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> CRPORun:
+    def run(self, world: World, seed: int, replicates: int) -> CRPORun:
         """Set up replicates that have not moved yet."""
-        delay = self.delay or _DELAY * self.c_step * problem.cmdp.n_choices
-        return CRPORun(self, problem, seed, replicates, Decaying(self.rate, delay, self.sigma))
+        delay = self.delay or _DELAY * self.c_step * world.model.n_choices
+        return CRPORun(self, world, seed, replicates, Decaying(self.rate, delay, self.sigma))

@@ -41,7 +41,7 @@ from fastcmdp.algorithms.base import check_constants, check_words, dual_cap, rel
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.npg_pd import Projected
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
 C_H = 4.0
@@ -63,9 +63,9 @@ class NPGPD(PrimalDual):
         `fastcmdp.algorithms.primal_dual`.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
     dual_estimate : "fresh" or "inner"
         J_c for the dual step from a rollout of its own, or the mean over the H occupancy rollouts at hand.
     pilot : int
@@ -116,9 +116,9 @@ class NPGPD(PrimalDual):
             self.check(optional=("radius",))
         check_words(self, {"average": ("uniform", "weighted")})
 
-    def solver(self, problem: Problem) -> Projected:
+    def solver(self, world: World) -> Projected:
         """Ball, steps and weights in terms of omega = w/(1-gamma); the 2 of the gradient is in the steps."""
-        unit, g2, n = 1.0 - problem.cmdp.gamma, problem.policy.score_bound, self.inner
+        unit, g2, n = 1.0 - world.model.gamma, world.policy.score_bound, self.inner
         sigma = self.sigma_f or g2 / NOMINAL_KAPPA
         k = np.arange(n)
         if self.average == "uniform":
@@ -130,7 +130,7 @@ class NPGPD(PrimalDual):
             weight = 2.0 * (k + 1) / (n * (n + 1))
         radius = self.radius
         if radius is None:
-            caps = dual_cap(problem, self.lambda_max, self.cap_factor)
+            caps = dual_cap(world, self.lambda_max, self.cap_factor)
             radius = 2.0 * math.sqrt(g2) * (1.0 + 2.0 * float(caps.sum())) / (sigma * unit)
         return Projected(float(radius) / unit, 2.0 * step, weight)
 

@@ -24,7 +24,9 @@ ones do not, and policies wander. A step of order T^-1/2 keeps the rate (derived
     eta_t/(1-gamma) = c_eta sqrt(2 log A) / sqrt(T N_t),     zeta_it = c_zeta sigma_r / (sigma_i^2 sqrt(T)),
 
 N_t the level of the mean over states of sum_a pi (Q_L - V_L)^2, sigma_f the spread of one rollout of f from rho and pi
-about the level of J_f.
+about the level of J_f, all of the outer steps before t: J_c and its spread come from the same rollouts, and where costs
+are rare a zeta that knew them would let the multiplier fall when none is seen, by more than it rises when one is. The
+first outer step only measures.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, 
 from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import npg_pd_softmax
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 C_K = 100.0  # outer steps: see docs/algorithms.md
 
@@ -60,9 +62,9 @@ class NPGPDSoftmax(Algorithm):
         measured along the run, see the module's text.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
 
     Raises
     ------
@@ -82,14 +84,15 @@ class NPGPDSoftmax(Algorithm):
     zeta: float | Sequence[float] | None = None
     c_eta: float = 1.0
     c_zeta: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
 
     name: ClassVar[str] = "npg-pd-softmax"
     tabular_only: ClassVar[bool] = True
+    version: ClassVar[int] = 2
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.1, 10.0), "c_zeta": (0.1, 10.0)}
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",))
+        self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max"))
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
@@ -109,35 +112,36 @@ class NPGPDSoftmax(Algorithm):
         check_constants(c_K=c_K)
         return cls(**({"outer": whole(c_K / e**2)} | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> NPGPDSoftmaxRun:
+    def run(self, world: World, seed: int, replicates: int) -> NPGPDSoftmaxRun:
         """Set up replicates that have not moved yet."""
-        return NPGPDSoftmaxRun(self, problem, seed, replicates)
+        return NPGPDSoftmaxRun(self, world, seed, replicates)
 
 
 class NPGPDSoftmaxRun(Run):
     """Replicates of tabular NPG-PD under way."""
 
-    def __init__(self, settings: NPGPDSoftmax, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    def __init__(self, settings: NPGPDSoftmax, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, m = world.table, world.table.n_constraints
         self.steps = npg_pd_softmax.Steps(
             n_outer=settings.outer,
             n_rollouts=settings.rollouts,
             **learning_rates(settings, cmdp),
-            dual_max=dual_cap(problem, settings.lambda_max),
+            dual_max=dual_cap(world, settings.lambda_max),
             start=cmdp.start.copy(),
         )
         self.state = npg_pd_softmax.RunState(
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
             centre=np.zeros((replicates, 1 + m)),
         )
         self.set_up_actions()
 
     def work(self) -> npg_pd_softmax.Work:
         """Work space for one thread."""
-        n_choices, n_signals = self.problem.cmdp.n_choices, 1 + self.problem.cmdp.n_constraints
+        n_choices, n_signals = self.world.table.n_choices, 1 + self.world.table.n_constraints
         n_jobs = n_choices * self.settings.rollouts
         return npg_pd_softmax.Work(
             job_choice=np.repeat(np.arange(n_choices), self.settings.rollouts),
@@ -152,8 +156,8 @@ class NPGPDSoftmaxRun(Run):
     def advance(self, r: int, n_steps: int, work: npg_pd_softmax.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         npg_pd_softmax.advance(
-            self.problem.tables,
-            self.problem.policy.data,
+            self.world.tables,
+            self.world.policy.data,
             self.steps,
             self.state,
             self.actions[r],

@@ -12,14 +12,15 @@ Source: Mondal and Aggarwal, Sample-Efficient Constrained Reinforcement Learning
 (NeurIPS 2024), "the paper" throughout; its recursion was read there, so all of the above is certain. Theorem 1's
 eta = (1-gamma)^2 / ((1+lambda_max) sqrt(K)) is safe for every problem and 30 to 1,000 times too small for most; the
 defaults measure learning rates along the run instead (`fastcmdp.algorithms.primal_dual`), which Theorem 1 does not
-cover. With ``eta=`` and ``zeta=`` given, the run is the paper's Algorithm 2.
+cover. `PDANPG.paper` has the paper's own rates; with any ``eta=`` and ``zeta=`` given and ``pilot=0``, the run is
+the paper's Algorithm 2.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -36,9 +37,12 @@ from fastcmdp.algorithms.base import (
 )
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
+from fastcmdp.exact import Optimum
 from fastcmdp.kernels import asgd
-from fastcmdp.problem import Problem
+from fastcmdp.policies import Policy
+from fastcmdp.worlds.world import World
 
+TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
 C_K = 400.0  # enough for garnets, the most demanding problems of fastcmdp.envs (docs/theory.md)
 
 
@@ -56,16 +60,18 @@ class PDANPG(PrimalDual):
         constant. None: measured along the run, see `fastcmdp.algorithms.primal_dual`.
     c_eta, c_zeta : float
         Factors on the measured learning rates.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) as in Theorem 1 where the
-        Slater value is known, else no cap.
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) as in
+        Theorem 1 where the Slater value is known, else no cap.
     dual_estimate : "fresh" or "inner"
         J_c for the dual step from a rollout of its own (the paper), or the mean over the H occupancy rollouts
         at hand: also unbiased, H times less variance, no sample more.
     pilot : int
         Outer steps that only measure, first; their samples are counted.
     g_squared, mu_f : float or None
-        G^2 and mu_F of the ASGD steps of Lemma 6. None: the policy's own bound, and G^2 / 20.
+        G^2 and mu_F of the ASGD steps of Lemma 6. None: the policy's own bound, and G^2 / kappa.
+    kappa : float or None
+        G^2 / mu_F, at least 1, in place of ``mu_f``. None: from ``mu_f``, or 20 where that is not given either.
     alpha, beta, xi, delta : float or None
         ASGD step sizes. None: Lemma 6's, from G^2 and mu_F.
     margin : float or sequence
@@ -75,7 +81,7 @@ class PDANPG(PrimalDual):
     average : "tail" or "uniform"
         omega is the mean over the last half of the inner steps (the paper), or over all.
     kappa_tilde : float or None
-        Statistical condition number of ASGD. None: kappa = G^2 / mu_F, the paper's choice, with which nothing is
+        Statistical condition number of ASGD, at most kappa. None: kappa, the paper's choice, with which nothing is
         accelerated (docs/algorithms.md); smaller values make long steps.
 
     Raises
@@ -92,6 +98,7 @@ class PDANPG(PrimalDual):
 
     g_squared: float | None = None
     mu_f: float | None = None
+    kappa: float | None = None
     alpha: float | None = None
     beta: float | None = None
     xi: float | None = None
@@ -110,7 +117,12 @@ class PDANPG(PrimalDual):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(optional=("g_squared", "mu_f", "kappa_tilde", "xi", "delta"))
+        self.check(optional=("g_squared", "mu_f", "kappa", "kappa_tilde", "xi", "delta"))
+        require(self.kappa is None or self.kappa >= 1.0, "kappa", self.kappa, "a number of at least 1")
+        both = self.kappa is not None and self.mu_f is not None
+        require(
+            not both, "kappa", self.kappa, f"either kappa or mu_f (here {self.mu_f}), which say the same,"
+        )
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             inside = value is None or (is_finite(value) and np.ndim(value) == 0 and 0 < value < 1)
@@ -120,12 +132,19 @@ class PDANPG(PrimalDual):
         require(is_finite(self.margin), "margin", self.margin, "one number, or one a constraint,")
         check_words(self, {"method": ("asgd", "sgd"), "average": ("tail", "uniform")})
 
+    def condition(self, g_squared: float) -> float:
+        """kappa = G^2 / mu_F that H and the ASGD steps assume, for a policy class with this bound on its scores."""
+        if self.kappa is not None or self.mu_f is None:
+            return self.kappa or NOMINAL_KAPPA
+        g2 = self.g_squared or g_squared
+        require(
+            self.mu_f <= g2, "mu_f", self.mu_f, f"at most G^2 = {g2:g}, the largest eigenvalue F can have,"
+        )
+        return g2 / self.mu_f
+
     def momentum(self, g_squared: float) -> asgd.Momentum:
         """Step sizes of ASGD for a policy class with this bound on its scores (Lemma 6)."""
-        g2 = self.g_squared or g_squared
-        mu = self.mu_f or g2 / NOMINAL_KAPPA
-        require(mu <= g2, "mu_f", mu, f"at most G^2 = {g2:g}, the largest eigenvalue F can have,")
-        kappa = g2 / mu
+        g2, kappa = self.g_squared or g_squared, self.condition(g_squared)
         require(
             self.kappa_tilde is None or self.kappa_tilde <= kappa, "kappa_tilde", self.kappa_tilde,
             f"at most kappa = G^2 / mu_F = {kappa:g}",
@@ -133,7 +152,7 @@ class PDANPG(PrimalDual):
         root = 3.0 * math.sqrt(5.0)
         q = math.sqrt(kappa * (self.kappa_tilde or kappa))
         delta = self.delta or 1.0 / (5.0 * g2)
-        xi = self.xi or 1.0 / (root * mu * q)
+        xi = self.xi or kappa / (root * g2 * q)
         return asgd.Momentum(
             alpha=self.alpha or root * q / (1.0 + root * q),
             beta=self.beta or 1.0 / (9.0 * q),
@@ -141,17 +160,17 @@ class PDANPG(PrimalDual):
             delta=delta,
         )
 
-    def solver(self, problem: Problem) -> asgd.Momentum:
+    def solver(self, world: World) -> asgd.Momentum:
         """The ASGD steps."""
-        return self.momentum(problem.policy.score_bound)
+        return self.momentum(world.policy.score_bound)
 
     def n_skipped(self) -> int:
         """Inner steps before the average begins."""
         return self.inner // 2 if self.average == "tail" else 0
 
-    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+    def tightening(self, world: World) -> NDArray[np.float64]:
         """The margin in kernel units, float64[m]."""
-        cmdp = problem.cmdp
+        cmdp = world.model
         return per_constraint(self.margin, cmdp.n_constraints, "margin") / cmdp.constraint_scale
 
     @classmethod
@@ -162,7 +181,6 @@ class PDANPG(PrimalDual):
         *,
         c_K: float = C_K,
         c_H: float = 1.0,
-        kappa: float = NOMINAL_KAPPA,
         **settings: Any,
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2 and H = c_H kappa log(1/e).
@@ -178,10 +196,9 @@ class PDANPG(PrimalDual):
             In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
         c_K, c_H : float
             Tunable constants, > 0.
-        kappa : float
-            G^2/mu_F that H and the ASGD steps assume.
         **settings
-            Settings of this class, which win.
+            Settings of this class, which win. kappa is that of H and of the ASGD steps alike: ``kappa``, or
+            G^2 / ``mu_f`` with G^2 = ``g_squared`` or the tabular policy's 2, or 20.
 
         Raises
         ------
@@ -194,14 +211,59 @@ class PDANPG(PrimalDual):
         >>> fc.PDANPG.for_epsilon(fc.envs.garnet(), 0.5, c_K=10).outer
         4000
         """
-        check_constants(c_K=c_K, c_H=c_H, kappa=kappa)
+        check_constants(c_K=c_K, c_H=c_H)
         e = relative_target(cmdp, epsilon)
+        kappa = cls(**settings).condition(TABULAR_G_SQUARED)
         scheduled: dict[str, Any] = {
             "outer": whole(c_K / e**2),
             "inner": max(math.ceil(c_H * kappa * math.log(1.0 / e)), 1),
         }
-        if kappa != NOMINAL_KAPPA and "mu_f" not in settings and "g_squared" not in settings:
-            # Only the ratio G^2/mu_F enters alpha and beta.
-            root = 3.0 * math.sqrt(5.0)
-            scheduled |= {"alpha": root * kappa / (1.0 + root * kappa), "beta": 1.0 / (9.0 * kappa)}
         return cls(**(scheduled | settings))
+
+    @classmethod
+    def paper(
+        cls,
+        cmdp: CMDP,
+        outer: int,
+        inner: int,
+        *,
+        policy: Policy | None = None,
+        optimum: Optimum | None = None,
+        **settings: Any,
+    ) -> Self:
+        """The paper to the letter: Theorem 1's constant rates and cap, Lemma 6's steps, no pilot, for any K and H.
+
+        eta = (1-gamma)^2/((1+lambda_max) sqrt(K)), zeta = lambda_max (1-gamma)/sqrt(K), lambda_max =
+        2/((1-gamma) c_slater); G^2 of the policy class and mu_F at its initial parameters. Theorem 1's own K and H for
+        an epsilon are `fastcmdp.theory.theorem_schedule`'s, far beyond what can be run.
+
+        Parameters
+        ----------
+        cmdp : CMDP
+        outer, inner : int
+            K and H.
+        policy : TabularSoftmax or LogLinear
+            The class that will run. None: TabularSoftmax().
+        optimum : Optimum
+            ``fastcmdp.optimum(cmdp)``, for c_slater. None: computed.
+        **settings
+            Settings of this class, which win.
+
+        Raises
+        ------
+        SettingError
+            No policy meets the limits strictly (Assumption 1); a setting out of range.
+        InfeasibleError
+            No policy meets the limits.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> made = fc.PDANPG.paper(fc.envs.river_swim(), outer=400, inner=50)
+        >>> made.pilot, made.dual_estimate, made.eta < 1e-3
+        (0, 'fresh', True)
+        """
+        from fastcmdp.theory import constants, theorem_settings  # which is built on this module
+
+        made = theorem_settings(constants(cmdp, policy, optimum=optimum), outer, inner)
+        return cls(**({field.name: getattr(made, field.name) for field in fields(made)} | settings))

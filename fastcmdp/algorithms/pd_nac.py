@@ -54,10 +54,11 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_nac, policies
+from fastcmdp.kernels import pd_nac
+from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.tables import Actions
-from fastcmdp.problem import Problem
 from fastcmdp.tables import row_states
+from fastcmdp.worlds.world import World
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
 LARGEST = 1e250  # no logit may come near the end of the numbers
@@ -76,9 +77,9 @@ class PDNAC(Algorithm):
         <= 1 to explore. Kernel units. None: the module's powers of K.
     c_alpha, c_dual, c_beta, c_explore : float
         Factors on those.
-    lambda_max : float or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    lambda_max : float, sequence or None
+        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
+        Slater value is known, else no cap.
     restart : bool
         Restart the chain with probability 1-gamma a step, or let it run.
     dual_estimate : "sample" or "sum"
@@ -106,7 +107,7 @@ class PDNAC(Algorithm):
     c_dual: float = 1.0
     c_beta: float = 1.0
     c_explore: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
     restart: bool = True
     dual_estimate: Literal["sample", "sum"] = "sample"
 
@@ -123,8 +124,8 @@ class PDNAC(Algorithm):
         self.check(
             {"outer": 1},
             ("c_alpha", "c_dual", "c_beta", "c_explore"),
-            ("alpha", "beta", "explore", "lambda_max"),
-            ("eta",),
+            ("alpha", "beta", "explore"),
+            ("eta", "lambda_max"),
         )
         for name in ("beta", "explore"):
             value = getattr(self, name)
@@ -148,17 +149,17 @@ class PDNAC(Algorithm):
         check_constants(c_K=c_K)
         return cls(**({"outer": whole(c_K / relative_target(cmdp, epsilon) ** 6)} | settings))
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> PDNACRun:
+    def run(self, world: World, seed: int, replicates: int) -> PDNACRun:
         """Set up replicates that have not moved yet."""
-        return PDNACRun(self, problem, seed, replicates)
+        return PDNACRun(self, world, seed, replicates)
 
 
 class PDNACRun(Run):
     """Replicates of PD-NAC under way."""
 
-    def __init__(self, settings: PDNAC, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, tables, m = problem.cmdp, problem.tables, problem.cmdp.n_constraints
+    def __init__(self, settings: PDNAC, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, tables, m = world.table, world.tables, world.table.n_constraints
         k, unit, width = float(settings.outer), 1.0 - cmdp.gamma, max(2, 1 + m)
         slow = unit * k ** (-5 / 6)
         self.steps = pd_nac.Steps(
@@ -171,7 +172,7 @@ class PDNACRun(Run):
             explore=settings.explore or min(EXPLORE * settings.c_explore * k ** (-1 / 6), 1.0),
             restart=settings.restart,
             every=settings.dual_estimate == "sum",
-            dual_max=dual_cap(problem, settings.lambda_max),
+            dual_max=dual_cap(world, settings.lambda_max),
         )
         # Critics are averages of the signals, so this bounds every number of the run: no step needs to look.
         with np.errstate(over="ignore"):
@@ -196,34 +197,31 @@ class PDNACRun(Run):
         self.row_state = row_states(tables)
         self.set_up_actions()
 
-    def _refresh(self, r: int) -> None:
-        """Rebuild the entries from the logits they were made of, which lag behind theta."""
-        policies.refresh_all(
-            self.problem.policy.data, self.state.drawn[r], self.problem.tables, self.actions[r], self.row_space()
-        )  # fmt: skip
+    def drawn(self, r: int) -> NDArray[np.float64]:
+        """The logits that entries were made of, which lag behind theta."""
+        drawn: NDArray[np.float64] = self.state.drawn[r]
+        return drawn
 
     def policies(self) -> NDArray[np.float64]:
         """Action probabilities of all replicates, float64[R, C], with every row brought up to date."""
-        problem = self.problem
+        world = self.world
         prob: NDArray[np.float64] = np.empty_like(self.state.theta)
-        logits = np.empty(problem.cmdp.n_choices)
+        logits = np.empty(world.table.n_choices)
         entry = np.empty_like(self.actions[0].entry)
         for r in range(len(prob)):
-            pd_nac.logits(problem.tables, self.steps, self.state, r, logits)
-            policies.refresh_all(
-                problem.policy.data, logits, problem.tables, Actions(entry, prob[r]), self.row_space()
-            )
+            pd_nac.logits(world.tables, self.steps, self.state, r, logits)
+            refresh_all(world.policy.data, logits, world.tables, Actions(entry, prob[r]), self.row_space())
         return prob
 
     def work(self) -> pd_nac.Work:
         """Work space for one thread."""
-        cmdp = self.problem.cmdp
+        cmdp = self.world.table
         support = np.flatnonzero(cmdp.start)
         return pd_nac.Work(
             row_state=self.row_state,
             start_state=support,
             start_prob=cmdp.start[support],
-            prob=np.zeros(int(np.diff(cmdp.state_to_choice).max())),
+            prob=np.zeros(cmdp.widest),
             one=np.zeros(1, np.int64),
             space=self.row_space(),
         )
@@ -231,6 +229,6 @@ class PDNACRun(Run):
     def advance(self, r: int, n_steps: int, work: pd_nac.Work) -> None:
         """Make n_steps steps of replicate r."""
         pd_nac.advance(
-            self.problem.policy.data, self.problem.tables, self.actions[r], self.steps, self.state, work, r,
+            self.world.policy.data, self.world.tables, self.actions[r], self.steps, self.state, work, r,
             n_steps,
         )  # fmt: skip

@@ -35,6 +35,7 @@ import numpy as np
 
 from fastcmdp.algorithms.base import (
     Algorithm,
+    Output,
     Run,
     check_constants,
     per_constraint,
@@ -44,7 +45,7 @@ from fastcmdp.algorithms.base import (
 )
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import pmd_pd
-from fastcmdp.problem import Problem
+from fastcmdp.worlds.world import World
 
 C_K, C_M = 4.0, 0.1  # docs/algorithms.md
 
@@ -99,6 +100,7 @@ class PMDPD(Algorithm):
 
     name: ClassVar[str] = "pmd-pd"
     tabular_only: ClassVar[bool] = True
+    output: ClassVar[Output] = Output(after=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_M": (0.01, 10.0),
         "c_alpha": (0.1, 10.0),
@@ -170,17 +172,17 @@ class PMDPD(Algorithm):
         """Settings of a run that is over at once."""
         return cls(outer=1, rollouts=1, starts=1, pairs=2)
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> PMDPDRun:
+    def run(self, world: World, seed: int, replicates: int) -> PMDPDRun:
         """Set up replicates that have not moved yet."""
-        return PMDPDRun(self, problem, seed, replicates)
+        return PMDPDRun(self, world, seed, replicates)
 
 
 class PMDPDRun(Run):
     """Replicates of PMD-PD under way."""
 
-    def __init__(self, settings: PMDPD, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
+    def __init__(self, settings: PMDPD, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, m = world.table, world.table.n_constraints
         unit = 1.0 - cmdp.gamma
         alpha = settings.alpha or settings.c_alpha / (60.0 * unit)
         most = unit / alpha
@@ -205,7 +207,7 @@ class PMDPDRun(Run):
 
     def work(self) -> pmd_pd.Work:
         """Work space for one thread."""
-        cmdp = self.problem.cmdp
+        cmdp = self.world.table
         n = cmdp.n_choices
         return pmd_pd.Work(
             anchor=np.zeros(n),
@@ -221,6 +223,6 @@ class PMDPDRun(Run):
     def advance(self, r: int, n_steps: int, work: pmd_pd.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         pmd_pd.advance(
-            self.problem.tables, self.problem.policy.data, self.problem.cmdp.signals, self.steps, self.state,
+            self.world.tables, self.world.policy.data, self.world.table.signals, self.steps, self.state,
             self.actions[r], work, r, n_steps,
         )  # fmt: skip

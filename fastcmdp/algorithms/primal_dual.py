@@ -16,10 +16,13 @@ scaling in K and take the constants from measurements:
 N_k the level of omega.F omega, sigma_r and sigma_i the standard deviations of one estimate of J_r and J_ci,
 A the largest number of choices in a state. The first minimises the mirror-descent bound KL(pi* || pi_0) /
 (eta K) + eta N / 2 with KL <= log A; the second moves the multiplier by its natural scale sigma_r / sigma_i
-under noise alone over the run. The level N_k is the larger of its average so far and of the last twenty outer
-steps, this one included, and no step has a natural norm above three times its root: so a policy that has just found a
-reward does not jump. This rule is the project's own, and no theorem covers it: eta_k depends, weakly, on omega_k
-itself. With ``eta=`` and ``zeta=`` given, the recursion is the published one.
+under noise alone over the run. The level N_k is the larger of its average so far and of that of the last twenty outer
+steps, and so are sigma_r^2 and sigma_i^2; all are of the outer steps before k, the pilot's included, so that given the
+past E[eta_k omega_k] = eta_k E[omega_k]: a rate that knew its own batch would shorten the steps that say most. A step
+longer than all before it, in the natural norm or in |J_ci estimate - margin|, is cut to the longest of them, so that a
+policy that has just found a reward does not jump. Cuts become rare, and those of a whole run add up to less than its
+longest step (``kernels/levels.py``). This rule is the project's own, and no theorem covers it. With ``eta=`` and
+``zeta=`` given, the recursion is the published one.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import Algorithm, Run, check_words, dual_cap, per_constraint
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import asgd, pd_anpg
-from fastcmdp.problem import Problem
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.worlds.world import World
 
 NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
 
 
-def learning_rates(settings: Any, cmdp: CMDP) -> dict[str, Any]:
+def learning_rates(settings: Any, cmdp: CMDP | Simulator) -> dict[str, Any]:
     """What the kernels' Steps take of eta, zeta, c_eta and c_zeta: given rates, or factors on measured ones."""
-    widest = int(np.diff(cmdp.state_to_choice).max())
-    eta = settings.c_eta * math.sqrt(2.0 * math.log(widest)) if settings.eta is None else settings.eta
+    eta = settings.c_eta * math.sqrt(2.0 * math.log(cmdp.widest)) if settings.eta is None else settings.eta
     zeta = settings.c_zeta if settings.zeta is None else settings.zeta
     return {
         "eta_scale": float(eta),
@@ -69,6 +72,7 @@ class PrimalDual(Algorithm):
 
     cap_factor: ClassVar[float] = 2.0
     simulation: ClassVar[Literal["rollouts", "chains", ""]] = "rollouts"
+    version: ClassVar[int] = 2
 
     outer: int = 2000
     inner: int = 100
@@ -76,17 +80,17 @@ class PrimalDual(Algorithm):
     zeta: float | Sequence[float] | None = None
     c_eta: float = 1.0
     c_zeta: float = 1.0
-    lambda_max: float | None = None
+    lambda_max: float | Sequence[float] | None = None
     dual_estimate: Literal["fresh", "inner"] = "fresh"
     pilot: int = 40
 
     def __post_init__(self) -> None:
         self.check(
-            {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta", "lambda_max"), ("zeta",)
+            {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max")
         )
         check_words(self, {"dual_estimate": ("fresh", "inner")})
 
-    def solver(self, problem: Problem) -> Any:
+    def solver(self, world: World) -> Any:
         """What the kernel takes as inner solver."""
         raise NotImplementedError
 
@@ -94,9 +98,9 @@ class PrimalDual(Algorithm):
         """Inner steps before the average of omega begins, for solvers that average evenly."""
         return 0
 
-    def tightening(self, problem: Problem) -> NDArray[np.float64]:
+    def tightening(self, world: World) -> NDArray[np.float64]:
         """By how much the dual step tightens each constraint, kernel units, float64[m]."""
-        return np.zeros(problem.cmdp.n_constraints)
+        return np.zeros(world.model.n_constraints)
 
     def outer_samples(self, cmdp: CMDP) -> float:
         """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
@@ -112,39 +116,55 @@ class PrimalDual(Algorithm):
         """Settings of a run that is over at once."""
         return cls(outer=1, inner=2)
 
-    def run(self, problem: Problem, seed: int, replicates: int) -> PrimalDualRun:
+    def run(self, world: World, seed: int, replicates: int) -> PrimalDualRun:
         """Set up replicates that have not moved yet."""
-        return PrimalDualRun(self, problem, seed, replicates)
+        return PrimalDualRun(self, world, seed, replicates)
 
 
 class PrimalDualRun(Run):
     """Replicates of such a method under way."""
 
-    def __init__(self, settings: PrimalDual, problem: Problem, seed: int, replicates: int) -> None:
-        super().__init__(settings, problem)
-        cmdp, m = problem.cmdp, problem.cmdp.n_constraints
-        self.solver = settings.solver(problem)
+    def __init__(self, settings: PrimalDual, world: World, seed: int, replicates: int) -> None:
+        super().__init__(settings, world)
+        cmdp, m = world.model, world.model.n_constraints
+        self.solver = settings.solver(world)
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
+            length=cmdp.rollout_length,
             n_skipped=settings.n_skipped(),
             n_pilot=settings.pilot,
             **learning_rates(settings, cmdp),
             fresh=settings.dual_estimate == "fresh",
-            margin=settings.tightening(problem),
-            dual_max=dual_cap(problem, settings.lambda_max, settings.cap_factor),
+            margin=settings.tightening(world),
+            dual_max=dual_cap(world, settings.lambda_max, settings.cap_factor),
         )
         self.state = pd_anpg.RunState(
             **self.common_state(seed, replicates),
             recent=np.zeros((replicates, 2 + m)),
             average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
+            control=np.tile(self._first_control(), (replicates, 1)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
 
+    @property
+    def n_visited(self) -> int:
+        """Visited states without a number that are kept at most, at a time."""
+        return int(self.settings.inner) + 1
+
+    def _first_control(self) -> NDArray[np.float64]:
+        """The beginning of kernels/control.py: the shifts, with the weight of one outer step, float64[2+m]."""
+        cmdp, settings = self.world.model, self.settings
+        rollouts = settings.inner + (settings.dual_estimate == "fresh")
+        variance = cmdp.gamma / (1.0 - cmdp.gamma) ** 2 / rollouts
+        control: NDArray[np.float64] = variance * np.append(1.0, cmdp.signal_offset)
+        return control
+
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""
-        h, n_signals = self.settings.inner, 1 + self.problem.cmdp.n_constraints
+        h, n_signals = self.settings.inner, 1 + self.world.model.n_constraints
         scores = self.scores(h)
         slots = len(scores.coordinate)
         return pd_anpg.Work(
@@ -166,6 +186,6 @@ class PrimalDualRun(Run):
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
         """Make up to n_steps outer steps (pilot steps included) of replicate r."""
         pd_anpg.advance(
-            self.problem.tables, self.problem.policy.data, self.solver, self.steps, self.state,
+            self.world.tables, self.world.policy.data, self.solver, self.steps, self.state,
             self.actions[r], work, r, n_steps,
         )  # fmt: skip

@@ -9,9 +9,9 @@ from typing import Any
 from fastcmdp.algorithms import algorithm
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import unknown
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
+from fastcmdp.text import unknown
 
 
 def name_of(given: object) -> str | None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from typing import Any, cast
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fastcmdp` with these arguments (default: those of the process) and return its exit code.
 
-    0: done. 2: bad arguments, input or files, or a missing extra, with one line on standard error. 130: stopped
-    by Ctrl-C, with what there is printed.
+    0: done. 1: done, but all replicates failed, the last checkpoint could not be written, or tasks of a sweep failed.
+    2: bad arguments, input or files, or a missing extra, with one line on standard error. 130: stopped by Ctrl-C, with
+    what there is printed. 141: whoever read the output has gone.
 
     Examples
     --------
@@ -38,8 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if signal.getsignal(stop) == signal.SIG_DFL:
                 signal.signal(stop, signal.default_int_handler)
     from fastcmdp.cli.app import run
+    from fastcmdp.text import VisibleStream
 
-    return run(sys.argv[1:] if argv is None else list(argv))
+    with redirect_stdout(cast(Any, VisibleStream(sys.stdout))):
+        return run(sys.argv[1:] if argv is None else list(argv))
 
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""What verbs share: the model argument, faults as one line, strict JSON."""
+"""What verbs share: options, exit codes, faults as one line, checks of files before a run, strict JSON."""
 
 from __future__ import annotations
 
@@ -7,68 +7,45 @@ import json
 import math
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.variants import Variant
-from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import variants
-from fastcmdp.envs import GENERATORS, from_spec
-from fastcmdp.envs.checks import unknown
-from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.envs.spec import parse_value
+from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
-from fastcmdp.io import ENDINGS, Description, build, read
-from fastcmdp.policies import Policy, TabularSoftmax
+from fastcmdp.plots import check_ending
+from fastcmdp.startup import ready
+from fastcmdp.text import finite, visible
 
-POLICIES: dict[str, type[TabularSoftmax]] = {"tabular": TabularSoftmax}
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A file (.npz .umb .drn .tra .mat), gym:ID (Gymnasium) or env:NAME, settings after a question mark: "
-        f"'env:garnet?n_states=50&seed=1'. NAME: {', '.join(sorted(GENERATORS))}.",
-        show_default=False,
-    ),
-]
-Reward = Annotated[
-    str | None,
-    typer.Option(help="In a file: the reward that is maximised; -NAME minimises it.", metavar="NAME"),
-]
-Constraints = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--constraint",
-        help="In a file: 'NAME <= NUMBER' or 'NAME >= NUMBER', repeatable; NAME is a reward, or label:NAME, which "
-        "counts visits to that label.",
-        metavar="TEXT",
-    ),
-]
-Start = Annotated[
-    str | None,
-    typer.Option(help="In a file: a label, a state's number, or 'uniform'.", metavar="WHERE"),
-]
-Beside = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--with",
-        help="What goes with a .tra: .lab, .srew, .trew; repeatable. Default: those beside it.",
-        metavar="FILE",
-    ),
-]
-Limits = Annotated[
-    list[float] | None,
-    typer.Option("--limit", help="Limit of a constraint; once for each, in their order.", metavar="L"),
-]
-Gamma = Annotated[float | None, typer.Option(help="Discount factor, in (0, 1).", metavar="G")]
-Threads = Annotated[int | None, typer.Option(help="Default: the processors at hand.", metavar="T")]
+FAILED, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
+"""Exit codes: done, but nothing usable or not saved; bad input; Ctrl-C; whoever reads the output has gone."""
+
+
+def count(text: str | int) -> int:
+    """A whole number, as 100000 or 1e5; or a default."""
+    value = parse_value(str(text))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise typer.BadParameter(f"{text!r} is not a whole number")
+    return value
+
+
+def counted(help: str, metavar: str) -> Any:
+    """An option whose value is a whole number."""
+    return typer.Option(help=help, metavar=metavar, parser=count)
+
+
+Threads = Annotated[int | None, counted("Default: the processors at hand.", "T")]
 Methods = Annotated[
     list[str] | None,
     typer.Option(
@@ -80,12 +57,16 @@ Methods = Annotated[
 ConstantsFile = Annotated[
     Path | None, typer.Option("--constants", help="Tuned constants, a file of fastcmdp tune.", metavar="FILE")
 ]
-PolicyName = Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.", metavar="NAME")]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        help="tabular, log-linear:FEATURES.npy, neural:32, neural:32,16, relu:64; features also after a network's "
+        "widths. Default: tabular; for a simulator log-linear.",
+        metavar="NAME",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
-
-
-PLOTS = (".png", ".svg", ".pdf")
 
 
 def methods(given: Sequence[str] | None) -> list[Variant]:
@@ -109,13 +90,6 @@ def numbers(option: str, given: Sequence[str]) -> list[float]:
     return found
 
 
-def policy_class(name: str) -> Policy:
-    """The policy class with this name on the command line."""
-    if name not in POLICIES:
-        raise SettingError(unknown("policy", name, POLICIES))
-    return POLICIES[name]()
-
-
 def check_output(file: Path | None) -> None:
     """Find out before a run, not after it, that a file cannot be written."""
     if file is not None and not file.absolute().parent.is_dir():
@@ -130,151 +104,65 @@ def check_plot(file: Path | None) -> None:
     """The same for a plot, and that there is something to draw it with."""
     if file is None:
         return
-    if file.suffix.lower() not in PLOTS:
-        raise SettingError(f"{file}: a plot is a file {', '.join(PLOTS[:-1])} or {PLOTS[-1]}")
+    check_ending(file)
     check_output(file)
     if importlib.util.find_spec("matplotlib") is None:
         raise SettingError("--plot needs matplotlib: pip install 'fastcmdp[plot]'")
 
 
+def silent(quiet: bool, json: bool) -> bool:
+    """Whether progress is not wanted: where JSON goes to a program, nobody looks on."""
+    return quiet or (json and not sys.stdout.isatty())
+
+
 def note(text: str) -> None:
     """A line of prose, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text, keep="\n"), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def faults() -> Iterator[None]:
-    """Bad input as one line on standard error and exit code 2, Ctrl-C as 130; warnings as one line each."""
+    """Bad input as one line on standard error and exit code 2, Ctrl-C as 130; warnings as one line each.
+
+    A run that could not be saved where it was to be ends with exit code 1.
+    """
+    ready()
+    lost = False
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        nonlocal lost
+        lost = lost or issubclass(category, UnsavedWarning)
+        note(f"warning: {message}")
+
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
+        warnings.showwarning = show
         try:
             yield
         except BrokenPipeError as error:  # `| head` has read enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(141) from error
+            raise typer.Exit(CLOSED_PIPE) from error
         except (ModelError, SettingError, OSError) as error:
             note(f"error: {error}")
-            raise typer.Exit(2) from error
+            raise typer.Exit(BAD_INPUT) from error
         except MemoryError as error:
             note(f"error: not enough memory ({error})")
-            raise typer.Exit(2) from error
+            raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
             note("interrupted before there was a result")
-            raise typer.Exit(130) from error
+            if any(thread.name.startswith("fastcmdp") for thread in threading.enumerate()):
+                os._exit(INTERRUPTED)  # a second Ctrl-C, and Python would wait for its threads
+            raise typer.Exit(INTERRUPTED) from error
+    if lost:
+        raise typer.Exit(FAILED)
 
 
-@dataclass(frozen=True)
-class Naming:
-    """What the command line says about a file: which of its rewards is what, where to start, what goes with it."""
-
-    reward: str | None = None
-    constraints: Sequence[str] | None = None
-    start: str | None = None
-    beside: Sequence[Path] | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The options that were given, by their names on the command line."""
-        options = zip(("--reward", "--constraint", "--start", "--with"), astuple(self), strict=True)
-        return {name: value for name, value in options if value}
-
-
-NO_NAMES = Naming()
-
-
-def is_file(spec: str) -> bool:
-    """Whether a model is a file, there or not, rather than a generator or an environment."""
-    return spec.partition(":")[0] not in ("env", "gym") and (
-        Path(spec).exists() or spec.lower().endswith(tuple(ENDINGS))
-    )
-
-
-def read_file(path: str, naming: Naming = NO_NAMES) -> Description:
-    """The description of a file."""
-    return read(path, files=list(naming.beside) if naming.beside else None)
-
-
-def tell_notes(path: str, description: Description) -> None:
-    """What the reader of a file changed or left out, as warnings."""
-    for told in description.notes:
-        warnings.warn(f"{path}: {told}", stacklevel=2)
-
-
-def read_model(
-    spec: str,
-    gamma: float | None = None,
-    limits: Sequence[float] | None = None,
-    naming: Naming = NO_NAMES,
-) -> CMDP:
-    """The model named on the command line; ``gamma`` and ``limits`` override its defaults.
-
-    Raises
-    ------
-    SettingError
-        An unknown kind, name or key; a setting given twice; names for what is no file.
-    ModelError
-        From the reader, the generator or the adapter.
-    """
-    if is_file(spec):
-        return model_of(spec, read_file(spec, naming), gamma, limits, naming)
-    if naming.given():
-        raise SettingError(f"{', '.join(naming.given())}: for files only; {spec} takes settings after its ?")
-    settings = [] if gamma is None else [f"gamma={gamma!r}"]
-    if limits:
-        settings.append(f"limit={','.join(map(repr, limits))}")
-    if settings:
-        spec += ("&" if "?" in spec else "?") + "&".join(settings)
-    return from_spec(spec)
-
-
-def model_of(
-    path: str,
-    description: Description,
-    gamma: float | None,
-    limits: Sequence[float] | None,
-    naming: Naming,
-) -> CMDP:
-    """The model that the options make of a description."""
-    tell_notes(path, description)
-    try:
-        cmdp = build(
-            description,
-            reward=naming.reward,
-            constraints=naming.constraints or None,
-            gamma=gamma,
-            start=naming.start,
-        )
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    return cmdp.with_limits(limits) if limits else cmdp
-
-
-def describe(spec: str, cmdp: CMDP) -> dict[str, Any]:
-    """The entries ``model`` and ``limits`` of the JSON object of a verb."""
-    started = np.flatnonzero(cmdp.start)
-    signals = np.column_stack([cmdp.reward, cmdp.costs])
-    return {
-        "model": {
-            "spec": spec,
-            "description": repr(cmdp),
-            "states": cmdp.n_states,
-            "choices": cmdp.n_choices,
-            "branches": cmdp.n_branches,
-            "actions": cmdp.n_actions,
-            "gamma": cmdp.gamma,
-            "start": {
-                "states": started.size,
-                "first": started[0],
-                "uniform": bool(np.ptp(cmdp.start[started]) <= 1e-12),
-            },
-            "names": cmdp.names,
-            "ranges": np.stack([signals.min(axis=0), signals.max(axis=0)], axis=1),
-        },
-        "limits": [
-            {"name": name, "sense": sense, "limit": limit}
-            for name, sense, limit in zip(cmdp.names[1:], cmdp.sense, cmdp.limits, strict=True)
-        ],
-    }
+def end(finished: bool, failed: bool = False) -> None:
+    """End a verb that has said all that it has to say by the exit code of how its runs ended."""
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 def describe_optimum(best: Optimum | None) -> dict[str, Any] | None:
@@ -291,24 +179,4 @@ def describe_optimum(best: Optimum | None) -> dict[str, Any] | None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output, strict: what is not finite becomes null."""
-    print(json.dumps(plain(value), allow_nan=False), flush=True)
-
-
-def plain(value: Any) -> Any:
-    """``value`` in the types of JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain({"a": np.array([1.0, np.nan]), "b": (np.int64(2), np.inf)})
-    {'a': [1.0, None], 'b': [2, None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    print(json.dumps(finite(value), allow_nan=False), flush=True)

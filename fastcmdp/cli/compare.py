@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fastcmdp.cli.common import (
-    Beside,
     ConstantsFile,
-    Constraints,
-    Gamma,
     Json,
-    Limits,
     Methods,
-    Model,
-    Naming,
     PolicyName,
     Quiet,
-    Reward,
-    Start,
     Threads,
     check_plot,
-    describe,
+    counted,
     describe_optimum,
-    faults,
+    end,
     methods,
     note,
     numbers,
-    policy_class,
     print_json,
-    read_model,
+    silent,
 )
+from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cli.progress import reporting
 from fastcmdp.compare import Stage
 from fastcmdp.compare import compare as run
@@ -41,8 +32,9 @@ from fastcmdp.solve import Progress
 from fastcmdp.tuned import Constants, constants_for, read_constants, read_meta
 
 
+@on_model()
 def compare(
-    model: Model,
+    source: Source,
     algorithms: Methods = None,
     samples: Annotated[
         list[str] | None,
@@ -52,19 +44,11 @@ def compare(
             metavar="N",
         ),
     ] = None,
-    replicates: Annotated[
-        int, typer.Option(help="Independent runs of each; 8 or more for sound intervals.", metavar="R")
-    ] = 8,
-    seed: Annotated[int, typer.Option(help="Seed of the random streams.", metavar="N")] = 0,
+    replicates: Annotated[int, counted("Independent runs of each; 8 or more for sound intervals.", "R")] = 8,
+    seed: Annotated[int, counted("Seed of the random streams.", "N")] = 0,
     constants: ConstantsFile = None,
-    policy: PolicyName = "tabular",
+    policy: PolicyName = None,
     threads: Threads = None,
-    limit: Limits = None,
-    gamma: Gamma = None,
-    reward: Reward = None,
-    constraint: Constraints = None,
-    start: Start = None,
-    beside: Beside = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw gap and violation against samples: .png, .svg or .pdf.", metavar="FILE"),
@@ -76,54 +60,38 @@ def compare(
 
     Ctrl-C stops the runs and prints what there is.
     """
-    with faults():
-        chosen = methods(algorithms)
-        budgets = numbers("--samples", samples or ("1e7",))
-        made = policy_class(policy)
-        check_plot(plot)
-        tuned: Constants = {} if constants is None else read_constants(constants)
-        cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
-        if constants is not None and not quiet:
-            missing = [each.label for each in chosen if constants_for(each, tuned) is None]
-            if missing:
-                note(f"no constants in {constants} for {', '.join(missing)}: defaults")
-            if read_meta(constants).get("fingerprint", cmdp.fingerprint()) != cmdp.fingerprint():
-                note(f"{constants} was made on another model")
-        with reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+    chosen, budgets = methods(algorithms), numbers("--samples", samples or ("1e7",))
+    name, build = source.policy(policy)
+    check_plot(plot)
+    tuned: Constants = {} if constants is None else read_constants(constants)
+    cmdp = source.cmdp()
+    if constants is not None and not quiet:
+        missing = [each.label for each in chosen if constants_for(each, tuned) is None]
+        if missing:
+            note(f"no constants in {constants} for {', '.join(missing)}: defaults")
+        if read_meta(constants).get("fingerprint", cmdp.fingerprint()) != cmdp.fingerprint():
+            note(f"{constants} was made on another model")
+    with reporting(silent(quiet, json)) as callback:
 
-            def tell(stage: Stage, state: Progress) -> None:
-                callback(state, f"{stage.number} of {stage.total}: {stage.label} at {stage.budget:.3g}")
+        def tell(stage: Stage, state: Progress) -> None:
+            callback(state, f"{stage.number} of {stage.total}: {stage.label} at {stage.budget:.3g}")
 
-            found = run(
-                cmdp,
-                chosen,
-                budgets,
-                constants=tuned,
-                policy=made,
-                replicates=replicates,
-                seed=seed,
-                threads=threads,
-                progress=tell,
-            )
-        for skipped in found.skipped:
-            note(f"left out: {skipped}")
-        if not found.finished:
-            note("interrupted: this is what there is")
-        if json:
-            entries = [entry | {"policy": policy} for entry in found.to_dict()]
-            print_json(
-                describe(model, cmdp)
-                | {
-                    "optimum": describe_optimum(found.optimum),
-                    "algorithms": entries,
-                    "skipped": found.skipped,
-                }
-            )
-        else:
-            print(found.table(), flush=True)
-        if plot is not None:
-            found.plot(plot, title=model)
-            if not quiet:
-                note(f"plot in {plot}")
-        if not found.finished:
-            raise typer.Exit(130)
+        found = run(
+            cmdp, chosen, budgets, constants=tuned, policy=build(cmdp), replicates=replicates, seed=seed,
+            threads=threads, progress=tell,
+        )  # fmt: skip
+    for skipped in found.skipped:
+        note(f"left out: {skipped}")
+    if not found.finished:
+        note("interrupted: this is what there is")
+    if json:
+        entries = [entry | {"policy": name} for entry in found.to_dict()]
+        facts = source.describe(cmdp) | {"optimum": describe_optimum(found.optimum)}
+        print_json(facts | {"algorithms": entries, "skipped": found.skipped})
+    else:
+        print(found.table(), flush=True)
+    if plot is not None:
+        found.plot(plot, title=source.spec)
+        if not quiet:
+            note(f"plot in {plot}")
+    end(found.finished, failed=any((entry.result.failed >= 0).all() for entry in found.entries))

@@ -7,41 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fastcmdp.cli.common import (
-    Beside,
-    Constraints,
-    Gamma,
-    Json,
-    Model,
-    Naming,
-    Quiet,
-    Reward,
-    Start,
-    faults,
-    is_file,
-    note,
-    print_json,
-    read_file,
-    read_model,
-    tell_notes,
-)
-from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.cli.common import Json, Quiet, note, print_json
+from fastcmdp.cli.models import Source, on_model
+from fastcmdp.errors import SettingError
 from fastcmdp.io import Description, Format, describe, format_of, summary, with_problem, write
 
 
+@on_model("limit")
 def convert(
-    model: Model,
+    source: Source,
     out: Annotated[
         Path,
         typer.Argument(
             metavar="OUT", help="Its ending says the format: .npz .umb .drn .tra .mat", show_default=False
         ),
     ],
-    reward: Reward = None,
-    constraint: Constraints = None,
-    gamma: Gamma = None,
-    start: Start = None,
-    beside: Beside = None,
     format: Annotated[
         str | None,
         typer.Option(help="Of OUT: npz, umb, umb.gz, umb.xz, drn, tra, mat, toolbox (P and R in a .npz)."),
@@ -53,48 +33,30 @@ def convert(
 
     A .npz keeps the problem too: the reward, the constraints and the discount, if they are given here.
     """
-    naming = Naming(reward, constraint, start, beside)
-    with faults():
-        kind = format_of(out, format)  # type: ignore[arg-type]  # other words are refused there
-        if not out.absolute().parent.is_dir():
-            raise SettingError(f"{out}: there is no folder {out.absolute().parent}")
-        description = _described(model, gamma, naming)
-        write(description, out, format=kind)
-        _tell_losses(description, kind, out, quiet)
-        told = summary(description)
-        sizes = ", ".join(f"{told[key]} {key}" for key in ("states", "choices", "branches"))
-        if json:
-            print_json({"spec": model, "out": str(out), "format": kind, "file": told})
-        else:
-            print(f"{out}: {sizes}")
+    kind = format_of(out, format)
+    if not out.absolute().parent.is_dir():
+        raise SettingError(f"{out}: there is no folder {out.absolute().parent}")
+    description: Description = (
+        source.apply(with_problem, source.description()) if source.is_file else describe(source.cmdp())
+    )
+    write(description, out, format=kind)
+    lost = _losses(description, kind)
+    if lost and not quiet:
+        note(f"not in {out.name}, to be given when it is used: {' '.join(lost)}")
+    told = summary(description)
+    if json:
+        print_json({"spec": source.spec, "out": str(out), "format": kind, "file": told})
+    else:
+        print(f"{out}: " + ", ".join(f"{told[key]} {key}" for key in ("states", "choices", "branches")))
 
 
-def _described(spec: str, gamma: float | None, naming: Naming) -> Description:
-    if not is_file(spec):
-        return describe(read_model(spec, gamma, None, naming))
-    description = read_file(spec, naming)
-    tell_notes(spec, description)
-    try:
-        return with_problem(
-            description,
-            reward=naming.reward,
-            constraints=naming.constraints or None,
-            gamma=gamma,
-            start=naming.start,
-        )
-    except ModelError as error:
-        raise ModelError(f"{spec}: {error}") from error
-
-
-def _tell_losses(description: Description, kind: Format, out: Path, quiet: bool) -> None:
-    """Say what of the problem the file does not hold."""
-    problem = description.problem
-    lost = []
+def _losses(description: Description, kind: Format) -> list[str]:
+    """What of the problem the file does not hold, as the options that give it."""
+    problem, lost = description.problem, []
     if kind not in ("npz", "mat", "toolbox") and problem.gamma is not None:
         lost.append(f"--gamma {problem.gamma!r}")
     if kind != "npz" and problem.reward is not None and len(description.rewards) > 1:
         lost.append(f"--reward {problem.reward!r}")
     if kind != "npz":
         lost += [f"--constraint '{c.name} {c.sense} {c.limit!r}'" for c in problem.constraints or ()]
-    if lost and not quiet:
-        note(f"not in {out.name}, to be given when it is used: {' '.join(lost)}")
+    return lost

@@ -10,82 +10,51 @@ from typing import Any
 
 import numpy as np
 
-from fastcmdp.cli.common import (
-    Beside,
-    Constraints,
-    Gamma,
-    Json,
-    Limits,
-    Model,
-    Naming,
-    Reward,
-    Start,
-    describe,
-    describe_optimum,
-    faults,
-    is_file,
-    model_of,
-    print_json,
-    read_file,
-    read_model,
-)
+from fastcmdp.cli.common import Json, describe_optimum, print_json
+from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError
 from fastcmdp.exact import Optimum, optimum
 from fastcmdp.io import Description, summary, text_summary
+from fastcmdp.text import table
 
 
-def inspect(
-    model: Model,
-    limit: Limits = None,
-    gamma: Gamma = None,
-    reward: Reward = None,
-    constraint: Constraints = None,
-    start: Start = None,
-    beside: Beside = None,
-    json: Json = False,
-) -> None:
+@on_model()
+def inspect(source: Source, json: Json = False) -> None:
     """Sizes, ranges, feasibility, Slater value, exact optimum and multipliers of a model.
 
     Of a file, without options: what it offers, so that the next command can be written.
     """
-    naming = Naming(reward, constraint, start, beside)
-    with faults():
-        told: dict[str, Any] = {}
-        if is_file(model) and not naming.given().keys() - {"--with"} and not limit and gamma is None:
-            description = read_file(model, naming)
-            told = {"spec": model, "file": summary(description)}
-            if not json:
-                print(f"{model}\n{_indented(text_summary(description))}\n\n{_next(model, description)}")
-            if None in (description.problem.gamma, description.problem.reward):
-                if json:
-                    print_json(told)
-                return
-            cmdp = model_of(model, replace(description, notes=()), gamma, limit, naming)
-        else:
-            cmdp = read_model(model, gamma, limit, naming)
-        best, reason, attainable = None, "", None
-        try:
-            best = optimum(cmdp)
-        except InfeasibleError as error:
-            reason, attainable = str(error), error.best
-        if json:
-            print_json(
-                told
-                | describe(model, cmdp)
-                | {
-                    "feasible": best is not None,
-                    "best_attainable": attainable,
-                    "slater": None if best is None else best.slater,
-                    "optimum": describe_optimum(best),
-                }
-            )
-        else:
-            print(text(model, cmdp, best, reason))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    offered: dict[str, Any] = {}
+    if source.is_file and not source.names.keys() - {"--with"} and not source.limit and source.gamma is None:
+        description = source.description()
+        offered = {"spec": source.spec, "file": summary(description)}
+        if not json:
+            offers = "\n".join(f"  {line}" for line in text_summary(description).splitlines())
+            print(f"{source.spec}\n{offers}\n\n{_next(source.spec, description)}")
+        if None in (description.problem.gamma, description.problem.reward):
+            if json:
+                print_json(offered)
+            return
+        cmdp = source.build(replace(description, notes=()))
+    else:
+        cmdp = source.cmdp()
+    best, reason, attainable = None, "", None
+    try:
+        best = optimum(cmdp)
+    except InfeasibleError as error:
+        reason, attainable = str(error), error.best
+    facts = source.describe(cmdp)
+    if json:
+        answer = {
+            "feasible": best is not None,
+            "best_attainable": attainable,
+            "slater": None if best is None else best.slater,
+            "optimum": describe_optimum(best),
+        }
+        print_json(offered | facts | answer)
+    else:
+        print(text(facts["model"], cmdp, best, reason))
 
 
 def _next(path: str, description: Description) -> str:
@@ -101,16 +70,15 @@ def _next(path: str, description: Description) -> str:
     return f"  next, for instance: {shlex.join(words)}"
 
 
-def text(spec: str, cmdp: CMDP, best: Optimum | None, reason: str) -> str:
+def text(facts: dict[str, Any], cmdp: CMDP, best: Optimum | None, reason: str) -> str:
     """The answer for reading; ``reason`` says why there is no optimum."""
-    facts: dict[str, Any] = describe(spec, cmdp)["model"]
     counts = np.diff(cmdp.state_to_choice)
     per_state = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
     start = facts["start"]
     where = f"state {start['first']}" if start["states"] == 1 else f"{start['states']} states"
     law = "" if start["states"] == 1 else ", uniform" if start["uniform"] else ", not uniform"
     lines = [
-        spec,
+        facts["spec"],
         f"  {'states':14}{cmdp.n_states:,}",
         f"  {'choices':14}{cmdp.n_choices:,} ({per_state} a state)",
         f"  {'branches':14}{cmdp.n_branches:,}",
@@ -132,10 +100,7 @@ def text(spec: str, cmdp: CMDP, best: Optimum | None, reason: str) -> str:
                 row[2] = f"{_clean(least, most):.6g} to {_clean(most, least):.6g}"
                 row[4], row[5] = f"{best.constraints[i - 1]:.8g}", f"{best.duals[i - 1]:.6g}"
         rows.append(row)
-    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
-    lines += [
-        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines += [f"  {line}" for line in table(rows, left=range(len(head))).splitlines()]
     lines.append("")
     if best is None:
         lines.append(f"  not feasible: {reason}")

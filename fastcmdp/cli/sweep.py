@@ -14,6 +14,7 @@ import typer
 
 from fastcmdp.cli.common import Json, Quiet, faults, note, numbers, print_json
 from fastcmdp.errors import SettingError
+from fastcmdp.text import duration
 
 if TYPE_CHECKING:
     from fastcmdp.sweep import Estimate, Progress, Status
@@ -150,7 +151,7 @@ def _show(status: Status, json: bool) -> None:
     if status.new:
         rate = status.transitions / max(status.seconds, 1e-9)
         print(
-            f"{status.new:,} of them now, in {_duration(status.seconds)}: {status.transitions:.3g} transitions, "
+            f"{status.new:,} of them now, in {duration(status.seconds)}: {status.transitions:.3g} transitions, "
             f"{rate / 1e6:.1f} M a second"
         )
     for name in status.running:
@@ -178,7 +179,7 @@ def _estimate(told: Estimate) -> str:
     lines = [
         f"{told.tasks:,} tasks, a run each, of {told.configurations:,} configurations; {told.transitions:.3g} "
         f"transitions, {told.largest:.3g} in the longest run",
-        f"about {_duration(told.seconds)} on {told.workers} workers like this machine's",
+        f"about {duration(told.seconds)} on {told.workers} workers like this machine's",
     ]
     if told.capped or told.omitted:
         lines.append(
@@ -189,17 +190,9 @@ def _estimate(told: Estimate) -> str:
         rate = 1e9 * row["seconds"] / max(row["transitions"], 1.0)
         lines.append(
             f"  {label:{width}}  {int(row['tasks']):7,} tasks {row['transitions']:9.3g} transitions "
-            f"{_duration(row['seconds']):>9} of one worker  {rate:6.1f} ns a transition"
+            f"{duration(row['seconds']):>9} of one worker  {rate:6.1f} ns a transition"
         )
     return "\n".join(lines)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -245,7 +238,7 @@ def _bar() -> Iterator[Callable[[Progress], object]]:
 def _line(state: Progress) -> str:
     if not state.transitions and not state.done:
         return f"0 of {state.tasks:,}; the first run of an algorithm compiles its kernels, once a machine"
-    left = "" if state.left is None else f", {_duration(state.left)} left"
+    left = "" if state.left is None else f", {duration(state.left)} left"
     failed = f", {state.failed:,} failed" if state.failed else ""
     return f"{state.done:,} of {state.tasks:,}, {state.rate / 1e6:.1f} M transitions/s{left}{failed}"
 

@@ -2,66 +2,52 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fastcmdp.cli.common import (
-    Beside,
-    Constraints,
-    Gamma,
     Json,
-    Limits,
     Methods,
-    Model,
-    Naming,
     PolicyName,
     Quiet,
-    Reward,
-    Start,
     Threads,
     check_output,
-    describe,
+    counted,
     describe_optimum,
-    faults,
+    end,
     methods,
     note,
     numbers,
-    policy_class,
     print_json,
-    read_model,
+    silent,
 )
+from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cli.progress import APART
 from fastcmdp.compare import exact_problem
-from fastcmdp.tune import Tuning
+from fastcmdp.tune import Tuned, Tuning
 from fastcmdp.tune import tune as search
 
 
+@on_model()
 def tune(
-    model: Model,
+    source: Source,
     out: Annotated[
         Path | None,
         typer.Option(help="Where to write the constants, as TOML. Default: nowhere.", metavar="FILE"),
     ] = None,
     algorithms: Methods = None,
     samples: Annotated[str, typer.Option(help="Expected transitions of each run.", metavar="N")] = "1e6",
-    trials: Annotated[int, typer.Option(help="Trials of each method, the defaults first.", metavar="T")] = 32,
-    replicates: Annotated[int, typer.Option(help="Runs of each trial.", metavar="R")] = 4,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the search; reports with this seed use other streams.", metavar="N")
-    ] = 0,
-    policy: PolicyName = "tabular",
+    trials: Annotated[int, counted("Trials of each method, the defaults first.", "T")] = 32,
+    replicates: Annotated[int, counted("Runs of each trial.", "R")] = 4,
+    seed: Annotated[int, counted("Seed of the search; reports with this seed use other streams.", "N")] = 0,
+    policy: PolicyName = None,
     threads: Threads = None,
-    limit: Limits = None,
-    gamma: Gamma = None,
-    reward: Reward = None,
-    constraint: Constraints = None,
-    start: Start = None,
-    beside: Beside = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -69,53 +55,51 @@ def tune(
 
     Ctrl-C stops the search and keeps the best so far.
     """
-    with faults():
-        chosen, budget, made = methods(algorithms), numbers("--samples", (samples,)), policy_class(policy)
-        check_output(out)
-        cmdp = read_model(model, gamma, limit, Naming(reward, constraint, start, beside))
-        best = exact_problem(cmdp, None)
-        silent = quiet or (json and not sys.stdout.isatty())
-        found = search(
-            cmdp,
-            chosen,
-            budget[0] if len(budget) == 1 else budget,  # type: ignore[arg-type]  # it says what is wrong with several
-            trials=trials,
-            replicates=replicates,
-            seed=seed,
-            policy=made,
-            threads=threads,
-            optimum=best,
-            progress=None if silent else _telling(),
-        )
-        found.meta["model"] = model
-        for skipped in found.skipped:
-            note(f"left out: {skipped}")
-        if not found.finished:
-            note("interrupted: this is what there is")
-        if json:
-            entries = [
-                {
-                    "name": label,
-                    "constants": trial.constants,
-                    "error": trial.error,
-                    "error_of_defaults": found.trials[label][0].error,
-                    "trials": [vars(each) for each in found.trials[label]],
-                }
-                for label, trial in found.best.items()
-            ]
-            print_json(
-                describe(model, cmdp)
-                | {"optimum": describe_optimum(best), "algorithms": entries, "meta": found.meta}
-                | {"skipped": found.skipped}
-            )
-        else:
-            print(found.table(), flush=True)
-        if out is not None:
-            found.save(out)
-            if not quiet:
-                note(f"constants in {out}")
-        if not found.finished:
-            raise typer.Exit(130)
+    chosen, budget = methods(algorithms), numbers("--samples", (samples,))
+    _, build = source.policy(policy)
+    check_output(out)
+    cmdp = source.cmdp()
+    best = exact_problem(cmdp, None)
+    found = search(
+        cmdp,
+        chosen,
+        budget[0] if len(budget) == 1 else budget,  # type: ignore[arg-type]  # it says what is wrong with several
+        trials=trials,
+        replicates=replicates,
+        seed=seed,
+        policy=build(cmdp),
+        threads=threads,
+        optimum=best,
+        progress=None if silent(quiet, json) else _telling(),
+    )
+    found.meta["model"] = source.spec
+    for skipped in found.skipped:
+        note(f"left out: {skipped}")
+    if not found.finished:
+        note("interrupted: this is what there is")
+    if json:
+        facts = source.describe(cmdp) | {"optimum": describe_optimum(best)}
+        print_json(facts | {"algorithms": _entries(found), "meta": found.meta, "skipped": found.skipped})
+    else:
+        print(found.table(), flush=True)
+    if out is not None:
+        found.save(out)
+        if not quiet:
+            note(f"constants in {out}")
+    end(found.finished, failed=any(not math.isfinite(trial.error) for trial in found.best.values()))
+
+
+def _entries(found: Tuned) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": label,
+            "constants": trial.constants,
+            "error": trial.error,
+            "error_of_defaults": found.trials[label][0].error,
+            "trials": [vars(each) for each in found.trials[label]],
+        }
+        for label, trial in found.best.items()
+    ]
 
 
 def _telling() -> Callable[[Tuning], None]:

@@ -18,9 +18,10 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels import pd_anpg
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.policies import BoundPolicy, LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
-from fastcmdp.problem import Problem, streams
 from fastcmdp.solve import solve
+from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
+from fastcmdp.worlds import TableWorld
 
 
 def warmup(json: Json = False, quiet: Quiet = False) -> None:
@@ -88,8 +89,9 @@ def _uncalled(cmdp: CMDP) -> None:
     tables = build_tables(cmdp)
     build_actions(tables, np.full(cmdp.n_choices, 0.5))
     next_word(streams(seed=0, replicates=1)[0], 0)
-    problem = Problem(cmdp, tables, TabularSoftmax().bind(cmdp), None)
-    PDNAC.shortest().run(problem, 0, 1).policies()  # theta_k in the middle of a run
+    PDNAC.shortest().run(
+        TableWorld.of(cmdp, TabularSoftmax()), 0, 1
+    ).policies()  # theta_k in the middle of a run
     with contextlib.suppress(ModelError):  # gymnasium is not installed
         envs.to_gymnasium_vector(cmdp, 1).reset(seed=0)
         environment = envs.to_gymnasium(cmdp)

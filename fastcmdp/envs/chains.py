@@ -7,10 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import check_memory, real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.envs.limits import Limit, with_limit
 from fastcmdp.errors import SettingError
+
+_PAIR_BYTES = 20  # of memory for a pair of states in a dense table of two actions
+_BRANCH_BYTES = 60  # of memory for a branch, while the model is built
 
 
 def river_swim(
@@ -53,9 +56,10 @@ def river_swim(
     >>> river_swim(limit=5.0)
     CMDP(8 states, 16 choices, 30 branches, gamma=0.95, maximise reward, strokes <= 5)
     """
-    n = integer("n_states", n_states, 2)
+    n = whole("n_states", n_states, 2)
+    check_memory(_PAIR_BYTES * n**2, n_states=n)
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
-    first = None if start is None else integer("start", start, 0, n - 1)
+    first = None if start is None else whole("start", start, 0, n - 1)
     transition = np.zeros((n, 2, n))
     state = np.arange(n)
     transition[state, 0, np.maximum(state - 1, 0)] = 1.0
@@ -113,7 +117,8 @@ def queue(
     >>> queue(capacity=3, limit=2.0)
     CMDP(4 states, 7 choices, 15 branches, gamma=0.95, maximise admitted, held <= 2)
     """
-    n = integer("capacity", capacity, 1) + 1
+    n = whole("capacity", capacity, 1) + 1
+    check_memory(_PAIR_BYTES * n**2, capacity=n - 1)
     arrival, service = real("arrival", arrival, 0.0, 1.0), real("service", service, 0.0, 1.0)
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
     transition = np.zeros((n, 2, n))
@@ -191,7 +196,8 @@ def inventory(
     >>> inventory(capacity=3, limit=4.0)
     CMDP(4 states, 10 choices, 30 branches, gamma=0.95, maximise profit, stock-out <= 4)
     """
-    top = integer("capacity", capacity, 1)
+    top = whole("capacity", capacity, 1)
+    check_memory(_BRANCH_BYTES * top**3 / 6, capacity=top)
     mean = real("demand", demand, 0.0, 1000.0)
     if mean == 0.0:
         raise SettingError("demand must be greater than 0, got 0")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import check_memory, real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.envs.limits import Limit, with_limit
 
 # The halfway rule needs some dozens of linear solves; beyond this size the rule of `_swept_limits` takes
@@ -17,12 +17,14 @@ _EXACT_STATES = 1000
 # Rows are drawn in blocks of about this many numbers, so that temporaries stay small. Part of the definition
 # of the model: another block size would order the draws differently.
 _BLOCK = 1 << 20
+_FEW = 5
+_BRANCH_BYTES = 36  # of memory for a branch, while the model is built
 
 
 def garnet(
     n_states: int = 20,
     n_actions: int = 4,
-    n_branches: int | None = 5,
+    n_branches: int | str | None = "few",
     gamma: float = 0.9,
     seed: int = 0,
     limit: Limit = None,
@@ -38,8 +40,9 @@ def garnet(
     ----------
     n_states, n_actions : int
         Sizes, at least 1.
-    n_branches : int or None
-        Next states of each pair, at least 1. None, or `n_states` and more: every state (a dense model).
+    n_branches : int, None or "few"
+        Next states of each pair, from 1 to `n_states`. None: every state (a dense model). "few": 5, or every
+        state where there are fewer.
     gamma : float
         Discount factor in (0, 1).
     seed : int
@@ -69,12 +72,16 @@ def garnet(
     >>> cmdp.n_states, cmdp.n_choices, cmdp.n_branches, cmdp.n_constraints
     (100, 400, 2000, 1)
     """
-    n_states, n_actions = integer("n_states", n_states, 1, 2**31 - 1), integer("n_actions", n_actions, 1)
-    wanted = n_states if n_branches is None else integer("n_branches", n_branches, 1)
+    n_states, n_actions = whole("n_states", n_states, 1, 2**31 - 1), whole("n_actions", n_actions, 1)
+    if n_branches == "few":
+        branches = min(_FEW, n_states)
+    else:
+        branches = n_states if n_branches is None else whole("n_branches", n_branches, 1, n_states)
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
-    seed, n_constraints = integer("seed", seed, 0), integer("n_constraints", n_constraints, 0)
-    branches = min(wanted, n_states)
+    seed, n_constraints = whole("seed", seed, 0), whole("n_constraints", n_constraints, 0)
     n_choices = n_states * n_actions
+    size = n_choices * (branches * _BRANCH_BYTES + 8.0 * (4 + 3 * n_constraints))
+    check_memory(size, n_states=n_states, n_actions=n_actions, n_branches=branches)
 
     # Separate streams, so that one part of the model does not depend on the size of another.
     targets, spacings, signals = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastcmdp.check import check_memory, real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.envs.limits import Limit, with_limit
 from fastcmdp.errors import SettingError
 
 # Right, down, left, up as (row, column) steps: neighbours in this cycle are at right angles.
 _STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))
+
+_CELL_BYTES = 1500  # of memory for a cell, while the model is built
 
 
 def grid_world(
@@ -61,7 +63,12 @@ def grid_world(
     slip, gamma = real("slip", slip, 0.0, 1.0), real("gamma", gamma, 0.0, 1.0, inside=True)
     if start not in ("uniform", "cell"):
         raise SettingError(f"start must be 'uniform' or 'cell', got {start!r}")
-    rows = _default_layout(integer("size", size, 3)) if layout is None else _checked_layout(layout)
+    if layout is None:
+        side = whole("size", size, 3)
+        check_memory(_CELL_BYTES * side**2, size=side)
+        rows = _default_layout(side)
+    else:
+        rows = _checked_layout(layout)
     cells = [(i, j) for i, row in enumerate(rows) for j, cell in enumerate(row) if cell != "#"]
     number = {cell: s for s, cell in enumerate(cells)}
     kinds = [rows[i][j] for i, j in cells]

@@ -3,24 +3,27 @@
 `env.unwrapped.P[s][a]` lists (probability, next state, reward, terminated). The model keeps the environment's
 numbers for states and actions and appends one absorbing state, number n, where episodes end: every branch
 marked as terminated leads there, with its reward and cost, and nothing follows. States in which an episode
-has already ended (holes, the goal) keep their numbers but are never entered; they and the absorbing state
-have a single action, 0, which leads to the absorbing state and earns and costs nothing. Time limits of the
-environment are not part of the model.
+has already ended (holes, the goal, those with no action in the table) keep their numbers but are never entered;
+they and the absorbing state have a single action, 0, which leads to the absorbing state and earns and costs
+nothing. Which these are follows from the start that is used: a state that an episode enters before it ends is
+none, whatever its own branches say. Time limits of the environment are not part of the model.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real, unknown
 from fastcmdp.envs.limits import Limit, with_limit
 from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.rows import MAX_STATES
+from fastcmdp.text import unknown
 
 CostFunction = Callable[[int, int, int, float, bool], float]
 """Cost of a transition (s, a, s_next, reward, terminated), with the table's own s_next."""
@@ -163,42 +166,33 @@ def _from_table(
     gamma: float,
     start: Any,
 ) -> CMDP:
-    table = getattr(env, "P", None)
-    if table is None:
-        raise ModelError(
-            f"{name} publishes no transition table P, so it has no explicit model; "
-            "FrozenLake-v1, Taxi-v4 and CliffWalking-v1 do"
-        )
-    if getattr(env, "fickle_passenger", False):
-        raise ModelError(f"{name} with fickle_passenger changes destinations outside of its table P")
-    n, n_actions = len(table), len(table[0])
+    table = _table_of(env, name)
+    n = len(table)
     names, functions = _costs(env, name, cost)
-
-    branches = [
-        (s, a, float(p), int(to), float(reward), bool(terminated))
-        for s in range(n)
-        for a in range(n_actions)
-        for p, to, reward, terminated in table[s][a]
-        if p > 0.0
+    live, distribution = _live_and_start(env, name, table, start)
+    ended, _ = _ends(table)
+    rows = [
+        [(a, branches) for a, branches in actions if branches] if live[s] or s not in ended else []
+        for s, actions in enumerate(table)
     ]
-    live = _live(n, branches, getattr(env, "initial_state_distrib", None))
-    over = {to for *_, to, _, terminated in branches if terminated} - set(np.flatnonzero(live).tolist())
+    nothing = [_Branch(1.0, n, 0.0, True)]
 
     state_to_choice, choice_to_branch, actions = [0], [0], []
     targets: list[int] = []
-    probabilities: list[float] = []
+    probabilities: list[Any] = []
     # One list for the reward and one for each cost, a value for each branch.
     signals: list[list[float]] = [[] for _ in range(1 + len(functions))]
     for s in range(n + 1):
-        ended = s == n or s in over
-        for a in range(1 if ended else n_actions):
-            rows = [(1.0, n, 0.0, True)] if ended else table[s][a]
-            for p, to, reward, terminated in rows:
-                targets.append(n if terminated else int(to))
-                probabilities.append(float(p))
-                transition = (s, a, int(to), float(reward), bool(terminated))
-                costs = [0.0 if ended else _charge(function, transition) for function in functions]
-                for signal, value in zip(signals, (float(reward), *costs), strict=True):
+        choices = (rows[s] if s < n else []) or [(0, nothing)]
+        for a, branches in choices:
+            for branch in branches:
+                targets.append(n if branch.terminated else branch.target)
+                probabilities.append(branch.probability)
+                transition = (s, a, branch.target, branch.reward, branch.terminated)
+                costs = [
+                    0.0 if branches is nothing else _charge(function, transition) for function in functions
+                ]
+                for signal, value in zip(signals, (branch.reward, *costs), strict=True):
                     signal.append(value)
             choice_to_branch.append(len(targets))
             actions.append(a)
@@ -207,16 +201,91 @@ def _from_table(
         state_to_choice,
         choice_to_branch,
         targets,
-        probabilities,
+        _array_of(probabilities),
         signals[0],
         signals[1:] or None,
         gamma=gamma,
-        start=_start(env, name, live, start),
+        start=distribution,
         limits=[0.0] * len(functions) or None,
         action_of_choice=actions,
         names=("reward", *names),
     )
     return with_limit(cmdp, limit)
+
+
+class _Branch(NamedTuple):
+    """A branch of a table; the probability in the type that it has there."""
+
+    probability: Any
+    target: int
+    reward: float
+    terminated: bool
+
+
+_Rows = list[list[tuple[int, list[_Branch]]]]
+
+
+def _table_of(env: Any, name: str) -> _Rows:
+    """Each state's actions with their branches; a state without any is one in which an episode has ended."""
+    table = getattr(env, "P", None)
+    if table is None:
+        raise ModelError(
+            f"{name} publishes no transition table P, so it has no explicit model; "
+            "FrozenLake-v1, Taxi-v4 and CliffWalking-v1 do"
+        )
+    if getattr(env, "fickle_passenger", False):
+        raise ModelError(f"{name} with fickle_passenger changes destinations outside of its table P")
+    if not isinstance(table, Mapping | Sequence) or not len(table):
+        raise ModelError(f"P of {name} is of type {type(table).__name__}; P[state][action] is expected")
+    rows = []
+    for s in range(len(table)):
+        try:
+            actions = table[s]
+        except (LookupError, TypeError):
+            raise ModelError(
+                f"P of {name} has {len(table)} states, but no P[{s}]; they are numbered from 0"
+            ) from None
+        if not isinstance(actions, Mapping | Sequence):
+            raise ModelError(
+                f"P[{s}] of {name} is {actions!r}; its actions, with branches each, are expected"
+            )
+        numbered = sorted(actions.items()) if isinstance(actions, Mapping) else list(enumerate(actions))
+        actions_of = []
+        for a, branches in numbered:
+            action = whole(f"an action in P[{s}]", a, 0, MAX_STATES, error=ModelError)
+            actions_of.append((action, _branches(f"P[{s}][{a}]", branches, len(table))))
+        rows.append(actions_of)
+    return rows
+
+
+def _branches(place: str, given: Any, n: int) -> list[_Branch]:
+    """The branches of positive probability in a table's list for a state and an action."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ModelError(
+            f"{place} is {given!r}; a list of (probability, next state, reward, terminated) is expected"
+        )
+    found = []
+    for i, entry in enumerate(given):
+        try:
+            p, target, reward, terminated = entry
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"{place}[{i}] is {entry!r}; (probability, next state, reward, terminated) is expected"
+            ) from None
+        real(f"{place}[{i}], the probability", p, error=ModelError)
+        if p == 0:
+            continue
+        target = whole(f"{place}[{i}], the next state", target, 0, n - 1, error=ModelError)
+        pay = real(f"{place}[{i}], the reward", reward, error=ModelError)
+        found.append(_Branch(p, target, pay, bool(terminated)))
+    return found
+
+
+def _array_of(probabilities: list[Any]) -> NDArray[Any]:
+    """Probabilities as an array of the least precise type that one of them has, by whose rounding rows are judged."""
+    kinds = {p.dtype for p in probabilities if isinstance(p, np.floating)}
+    least = min(kinds, key=lambda dtype: dtype.itemsize) if kinds else np.dtype(np.float64)
+    return np.array(probabilities, dtype=np.float64).astype(least if least.itemsize < 8 else np.float64)
 
 
 def _costs(env: Any, name: str, cost: Any) -> tuple[list[str], list[CostFunction]]:
@@ -252,52 +321,62 @@ def _charge(function: CostFunction, transition: tuple[int, int, int, float, bool
         ) from None
 
 
-def _live(
-    n: int, branches: list[tuple[int, int, float, int, float, bool]], initial: Any
-) -> NDArray[np.bool_]:
-    """The states in which an episode can be while it lasts.
+def _ends(table: _Rows) -> tuple[set[int], set[int]]:
+    """The states to which other states' branches lead with an end, and those to which they lead without."""
+    ended: set[int] = set()
+    entered: set[int] = set()
+    for s, actions in enumerate(table):
+        for _, branches in actions:
+            for branch in branches:
+                if branch.target != s:
+                    (ended if branch.terminated else entered).add(branch.target)
+    return ended, entered
 
-    Those that branches without termination reach from the environment's start; where the environment does not
-    tell its start, all that no terminated branch leads to.
+
+def _live_and_start(env: Any, name: str, table: _Rows, start: Any) -> tuple[NDArray[np.bool_], Any]:
+    """The states in which an episode can be while it lasts, and the start over the n + 1 states, or a start state.
+
+    Live is what branches without an end reach from the start that is used; for "uniform", from the environment's,
+    and where it tells none, all states but those that are entered with an end only.
     """
-    live = np.ones(n, dtype=bool)
-    if initial is None:
-        live[[to for *_, to, _, terminated in branches if terminated]] = False
-        return live
-    after: list[set[int]] = [set() for _ in range(n)]
-    for s, _, _, to, _, terminated in branches:
-        if not terminated:
-            after[s].add(to)
-    reached = set(np.flatnonzero(np.asarray(initial) > 0.0).tolist())
-    queue = list(reached)
-    while queue:
-        fresh = after[queue.pop()] - reached
-        reached |= fresh
-        queue.extend(fresh)
-    live[:] = False
-    live[list(reached)] = True
-    return live
-
-
-def _start(env: Any, name: str, live: NDArray[np.bool_], start: Any) -> Any:
-    """The start distribution over the n + 1 states, or a start state."""
-    n = live.size
+    n = len(table)
+    own = getattr(env, "initial_state_distrib", None)
     if start is None:
         frozen = any(cls.__name__ == "FrozenLakeEnv" for cls in type(env).__mro__)
         start = "uniform" if frozen else "environment"
+    if isinstance(start, str) and start == "uniform":
+        if own is not None:
+            live = _reached(table, np.asarray(own))
+        else:
+            ended, entered = _ends(table)
+            live = np.array([bool(table[s]) and s not in ended - entered for s in range(n)])
+        return live, np.append(live / max(int(np.count_nonzero(live)), 1), 0.0)
     if isinstance(start, str):
-        if start == "uniform":
-            return np.append(live / np.count_nonzero(live), 0.0)
         if start != "environment":
             raise SettingError(
                 f"start must be 'uniform', 'environment', a state or a distribution, got {start!r}"
             )
-        start = getattr(env, "initial_state_distrib", None)
-        if start is None:
+        if own is None:
             raise ModelError(f"{name} does not tell its start distribution: give start=")
+        start = own
     if np.ndim(start) == 0:
-        return integer("start", start, 0, n)
+        state = whole("start", start, 0, n)
+        return _reached(table, np.arange(n) == state), state
     distribution = np.asarray(start)
     if distribution.shape == (n,):
         distribution = np.append(distribution, distribution.dtype.type(0))  # float32 stays float32
-    return distribution
+    return _reached(table, distribution[:n]), distribution
+
+
+def _reached(table: _Rows, start: NDArray[Any]) -> NDArray[np.bool_]:
+    """The states that branches without an end reach from those of positive weight."""
+    live = np.zeros(len(table), dtype=bool)
+    queue = np.flatnonzero(start > 0).tolist() if start.ndim == 1 else []
+    live[queue] = True
+    while queue:
+        for _, branches in table[queue.pop()]:
+            for branch in branches:
+                if not branch.terminated and not live[branch.target]:
+                    live[branch.target] = True
+                    queue.append(branch.target)
+    return live

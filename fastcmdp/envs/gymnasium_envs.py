@@ -16,10 +16,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, unknown
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import episodes, tables
+from fastcmdp.text import unknown
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -33,7 +34,7 @@ class _Episodes:
             raise SettingError(f"a fastcmdp.CMDP is expected, got {type(cmdp).__name__}")
         if unavailable not in ("error", "first"):
             raise SettingError(unknown("unavailable", unavailable, ["error", "first"]))
-        limit = 0 if time_limit is None else integer("time_limit", time_limit, 1, 2**62)
+        limit = 0 if time_limit is None else whole("time_limit", time_limit, 1, 2**62)
         self.cmdp, self.n = cmdp, n
         choice_of = np.full((cmdp.n_states, cmdp.n_actions), -1, np.int32)
         choice_of[cmdp.choice_state, cmdp.action_of_choice] = np.arange(cmdp.n_choices)
@@ -118,7 +119,7 @@ class _Episodes:
 
 
 def _seed(name: str, seed: Any) -> int | None:
-    return None if seed is None else integer(name, seed, 0)
+    return None if seed is None else whole(name, seed, 0)
 
 
 def _no_options(options: dict[str, Any] | None, known: tuple[str, ...] = ()) -> None:
@@ -226,7 +227,7 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
             raise SettingError(
                 unknown("autoreset", autoreset, [mode.value for mode in AutoresetMode])
             ) from None
-        self.num_envs = integer("num_envs", num_envs, 1)
+        self.num_envs = whole("num_envs", num_envs, 1)
         self._episodes = _Episodes(cmdp, self.num_envs, time_limit, unavailable)
         self._at_once = self.autoreset_mode == AutoresetMode.SAME_STEP
         self._by_hand = self.autoreset_mode == AutoresetMode.DISABLED

@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastcmdp.check import check_memory, real, whole
 from fastcmdp.cmdp import CMDP
-from fastcmdp.envs.checks import integer, real
 from fastcmdp.errors import SettingError
+
+_ROW_BYTES = 500  # of memory for a state's action, while the model is built
 
 
 class HardOptimum(NamedTuple):
@@ -88,6 +90,8 @@ def hard_instance(
     True
     """
     given = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
+    size = float(_ROW_BYTES) * given.n_gadgets * (given.n_actions + given.depth)
+    check_memory(size, n_gadgets=given.n_gadgets, n_actions=given.n_actions, depth=given.depth)
     unit, scale = 1.0 - given.gamma, given.gamma**given.depth
     utility = (1.0 - 4.0 * given.debt * unit / scale) / 3.0
     n, length = given.n_gadgets, given.depth
@@ -192,9 +196,9 @@ def _checked(
     gain: float | None,
 ) -> _Checked:
     n, a, depth = (
-        integer("n_gadgets", n_gadgets, 1),
-        integer("n_actions", n_actions, 1),
-        integer("depth", depth, 1),
+        whole("n_gadgets", n_gadgets, 1),
+        whole("n_actions", n_actions, 1),
+        whole("depth", depth, 1),
     )
     gamma = real("gamma", gamma, 0.25, 1.0, inside=True)
     unit, scale = 1.0 - gamma, gamma**depth
@@ -214,7 +218,7 @@ def _checked(
         i, j = better
     except (TypeError, ValueError):
         raise SettingError(f"better must be a pair (gadget, action), got {better!r}") from None
-    pair = (integer("better[0]", i, 1, n), integer("better[1]", j, 0, a - 1))
+    pair = (whole("better[0]", i, 1, n), whole("better[1]", j, 0, a - 1))
     q = 0.5 * x if gain is None else real("gain", gain, 0.0, x, inside=True)
     # (a_c + 1)/(1 - gamma p) - 1/(1-gamma) = (q - x) gamma^-depth, solved for p.
     utility = (1.0 - 4.0 * x * unit / scale) / 3.0

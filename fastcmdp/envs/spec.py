@@ -9,12 +9,12 @@ from urllib.parse import unquote
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.chains import inventory, queue, river_swim
-from fastcmdp.envs.checks import unknown
 from fastcmdp.envs.garnets import garnet
 from fastcmdp.envs.grids import grid_world, resource_gathering
 from fastcmdp.envs.gym import from_gymnasium
 from fastcmdp.envs.hard import hard_instance
 from fastcmdp.errors import SettingError
+from fastcmdp.text import unknown
 
 GENERATORS: dict[str, Callable[..., CMDP]] = {
     "garnet": garnet,

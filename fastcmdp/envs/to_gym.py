@@ -72,9 +72,10 @@ def to_gymnasium_vector(
 ) -> CMDPVectorEnv:
     """A `gymnasium.vector.VectorEnv` of `num_envs` environments as of `to_gymnasium`, all stepped in one kernel call.
 
-    It returns what `gymnasium.vector.SyncVectorEnv` of these environments returns, bit for bit, with one exception:
+    It returns what `gymnasium.vector.SyncVectorEnv` of these environments returns, bit for bit, with two exceptions:
     with "SameStep", the cost of an episode's last step is in `info["cost"]` too, and not in `info["final_info"]`
-    alone, where sums over `info["cost"]` would miss it. `reset(seed=n)` seeds environment i by n + i, and a list seeds
+    alone, where sums over `info["cost"]` would miss it; and `info["cost"]` is there, zeros, also in a step in which all
+    environments begin anew. `reset(seed=n)` seeds environment i by n + i, and a list seeds
     each, so the environments of one vector are those of several smaller ones.
 
     Parameters

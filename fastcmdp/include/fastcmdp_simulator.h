@@ -61,16 +61,20 @@ static inline double fastcmdp_normal(uint64_t *rng) {
     return radius * cos(6.283185307179586 * fastcmdp_uniform(rng));
 }
 
-/* i with probability weight[i] / sum, never one of weight 0; none negative, not all 0 (then -1). */
+/* i with probability weight[i] / sum, never one of weight 0; finite, none negative, not all 0 (then -1). */
 static inline int64_t fastcmdp_categorical(uint64_t *rng, const double *weight, int64_t n) {
-    double left = 0.0;
+    double left = 0.0, unit = 1.0;
     int64_t last = -1;
     for (int64_t i = 0; i < n; i++) left += weight[i];
+    if (left > 1.7976931348623157e308) { /* the sum has overflowed: once more, in smaller units */
+        left = 0.0, unit = 0x1p-64;
+        for (int64_t i = 0; i < n; i++) left += unit * weight[i];
+    }
     left *= fastcmdp_uniform(rng);
     for (int64_t i = 0; i < n; i++)
         if (weight[i] > 0.0) {
             last = i;
-            left -= weight[i];
+            left -= unit * weight[i];
             if (left < 0.0) break;
         }
     return last;

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, NamedTuple, cast
 
 from numpy.typing import ArrayLike
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
+from fastcmdp.files import Packing, about
 from fastcmdp.io.description import Constraint, Description, Problem, Reward, describe
-from fastcmdp.io.files import replacing
 from fastcmdp.io.naming import build, summary, text_summary, with_problem
+from fastcmdp.io.place import AXES, Place
+from fastcmdp.text import visible
 
 __all__ = [
     "ENDINGS",
+    "FORMATS",
+    "NAMES",
     "Constraint",
     "Description",
     "Format",
@@ -38,11 +43,29 @@ __all__ = [
     "write",
 ]
 
-Format = Literal["npz", "umb", "umb.gz", "umb.xz", "drn", "tra", "toolbox", "mat"]
-ENDINGS: dict[str, Format] = {
-    ".npz": "npz", ".umb": "umb", ".umb.gz": "umb.gz", ".umb.xz": "umb.xz", ".drn": "drn", ".tra": "tra",
-    ".mat": "mat",
-}  # fmt: skip
+Format = str
+
+
+class _Kind(NamedTuple):
+    """A format: the module with its `read(place)` and `write(description, place)`, its ending, whether it is packed."""
+
+    module: str
+    ending: str
+    packed: bool = False
+
+
+FORMATS = {
+    "npz": _Kind("native", ".npz"),
+    "toolbox": _Kind("toolbox", ""),
+    "mat": _Kind("mat", ".mat"),
+    "umb": _Kind("umb", ".umb", packed=True),
+    "drn": _Kind("drn", ".drn", packed=True),
+    "tra": _Kind("prism", ".tra", packed=True),
+}
+_PACKED = [name for name, kind in FORMATS.items() if kind.packed]
+NAMES: tuple[Format, ...] = (*FORMATS, *(f"{name}.{packing}" for name in _PACKED for packing in ("gz", "xz")))
+"""The names of all formats, packed ones too."""
+ENDINGS: dict[str, Format] = {f".{name}": name for name in NAMES if name != "toolbox"}
 
 
 def load(
@@ -55,13 +78,15 @@ def load(
     files: Sequence[str | Path] | None = None,
     format: Format | None = None,
     renormalize: bool = False,
+    axes: str | None = None,
 ) -> CMDP:
     """The model in a file.
 
     Parameters
     ----------
     path : str or Path
-        A file that ends in .npz (our own, or arrays P and R), .umb, .drn, .tra or .mat.
+        A file that ends in .npz (our own, or arrays P and R), .mat, .umb, .drn or .tra; the last three also
+        packed, .umb.gz or .umb.xz.
     reward : str, optional
         The reward that is maximised, by its name; "-NAME" minimises it. Not needed where the file has one
         reward only, or is our own and tells.
@@ -74,12 +99,16 @@ def load(
         A label (uniform over its states), "uniform" (over all states), a state, or probabilities. Default: the
         file's initial states, uniformly if there are several.
     files : list of str or Path, optional
-        For .tra: its .lab, .srew and .trew files; by default those found beside it.
+        For .tra: its .lab, .sta, .srew and .trew files; by default those found beside it.
     format : str, optional
-        Instead of judging by the ending: "npz" and "toolbox" (either kind of .npz), "umb", "drn", "tra", "mat".
+        Instead of judging by the ending: "npz" and "toolbox" (either kind of .npz), "umb", "drn", "tra", "mat",
+        "umb.gz" and its like.
     renormalize : bool
         Divide rows of probabilities by their sums, whatever these are; otherwise only as far as the rounding of
-        numbers in text explains.
+        numbers in text explains. A warning says how far they were off.
+    axes : str, optional
+        Of tables P and R in a .mat or .npz, where their shape leaves a choice: "ast" for P[action, state, next
+        state], "sta" for MATLAB's P(state, next state, action), "sat" for P[state, action, next state].
 
     Raises
     ------
@@ -103,13 +132,11 @@ def load(
     >>> load(path, reward="rew_gold", constraints=["attacks <= 0.25"], gamma=0.95)
     CMDP(94 states, 302 choices, 326 branches, gamma=0.95, maximise rew_gold, attacks <= 0.25)
     """
-    description = read(path, files=files, format=format, renormalize=renormalize)
+    description = read(path, files=files, format=format, renormalize=renormalize, axes=axes)
     for note in description.notes:
         warnings.warn(f"{path}: {note}", stacklevel=2)
-    try:
+    with about(path):
         return build(description, reward=reward, constraints=constraints, gamma=gamma, start=start)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
 
 
 def save(cmdp: CMDP, path: str | Path, *, format: Format | None = None) -> None:
@@ -141,99 +168,41 @@ def read(
     files: Sequence[str | Path] | None = None,
     format: Format | None = None,
     renormalize: bool = False,
+    axes: str | None = None,
 ) -> Description:
     """What a file says, before anyone has chosen what to maximise; arguments and errors as for `load`."""
     path = Path(path)
     kind = format_of(path, format)
-    if files is not None and kind != "tra":
+    if files is not None and FORMATS[kind.partition(".")[0]].module != "prism":
         raise ModelError(f"{path}: other files go with a .tra only")
+    if axes not in (None, *AXES):
+        raise ModelError(f"axes = {axes!r}: {', '.join(map(repr, AXES))} or None is expected")
     beside = None if files is None else [Path(file) for file in files]
-    try:
-        return _read(path, kind, beside, renormalize)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except MemoryError as error:
-        raise ModelError(f"{path}: there is not enough memory for this model") from error
+    with about(path):
+        description: Description = _module(kind).read(Place(path, "", beside, renormalize, axes))
+    return description
 
 
 def write(description: Description, path: str | Path, *, format: Format | None = None) -> None:
     """Write a description to a file; arguments and errors as for `save`."""
     path = Path(path)
     kind = format_of(path, format)
-    try:
-        _write(description, path, kind)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+    with about(path):
+        _module(kind).write(description, Place(path, cast(Packing, kind.partition(".")[2])))
 
 
 def format_of(path: Path, format: Format | None = None) -> Format:
     """The format of a file by its ending, unless it is given."""
     if format is not None:
-        if format not in get_args(Format):
-            raise ModelError(f"format {format!r} is unknown; {', '.join(get_args(Format))} are supported")
+        if format not in NAMES:
+            raise ModelError(f"format {format!r} is unknown; {', '.join(NAMES)} are supported")
         return format
     for ending, kind in sorted(ENDINGS.items(), key=lambda pair: -len(pair[0])):
         if path.name.lower().endswith(ending):
             return kind
-    raise ModelError(f"{path}: the ending tells no format; {', '.join(ENDINGS)} do, or format=")
+    raise ModelError(f"{visible(path)}: the ending tells no format; {', '.join(ENDINGS)} do, or format=")
 
 
-# Readers and writers load at their first use: most programs need one of them at most.
-
-
-def _read(path: Path, kind: Format, files: Sequence[Path] | None, renormalize: bool) -> Description:
-    if kind == "drn":
-        from fastcmdp.io import drn
-
-        return drn.read(path, renormalize=renormalize)
-    if kind == "tra":
-        from fastcmdp.io import prism
-
-        return prism.read(path, files=files, renormalize=renormalize)
-    if kind in ("umb", "umb.gz", "umb.xz"):
-        from fastcmdp.io import umb
-
-        return umb.read(path, renormalize=renormalize)
-    from fastcmdp.io import native, toolbox
-
-    if kind == "mat":
-        from fastcmdp.io import mat
-
-        return toolbox.read(mat.read(path), renormalize=renormalize)
-    arrays = native.arrays_of(path)
-    if kind == "npz" and native.KEY in arrays:
-        return native.read(arrays, renormalize=renormalize)
-    return toolbox.read(arrays, renormalize=renormalize)
-
-
-def _write(description: Description, path: Path, kind: Format) -> None:
-    if kind == "npz":
-        from fastcmdp.io import native
-
-        native.write(description, path)
-    elif kind == "tra":
-        from fastcmdp.io import prism
-
-        prism.write(description, path)
-    elif kind == "toolbox":
-        from fastcmdp.io import toolbox
-        from fastcmdp.npz import write_arrays
-
-        write_arrays(path, toolbox.arrays_for(description, mat=False))
-    elif kind == "mat":
-        from fastcmdp.io import mat, toolbox
-
-        arrays = toolbox.arrays_for(description, mat=True)
-        with replacing(path) as file:
-            mat.write(arrays, file)
-    elif kind == "drn":
-        from fastcmdp.io import drn
-
-        with replacing(path) as file:
-            drn.write(description, file)
-    else:
-        from fastcmdp.io import umb
-
-        packing: umb.Compression = "gz" if kind == "umb.gz" else "xz" if kind == "umb.xz" else ""
-        with replacing(path) as file:
-            umb.write(description, file, compression=packing)
+def _module(kind: Format) -> Any:
+    """The module of a format, which loads at its first use: most programs need one of them at most."""
+    return import_module(f"fastcmdp.io.{FORMATS[kind.partition('.')[0]].module}")

@@ -20,14 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastcmdp.cmdp import CMDP
+from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.errors import ModelError
+from fastcmdp.rows import MAX_STATES, precision, rounded_up, sum_tolerance
+from fastcmdp.variables import Variables, state_variables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 EPS = float(np.finfo(np.float64).eps)
-MAX_STATES = 2**31 - 1
 TEXT_DIGITS = 10  # of numbers whose origin is unknown: Storm's text has ten
 LEAST_DIGITS = 6  # a file of short numbers is taken to be exact to so many
 MOST_OFF = 1e-3
@@ -86,6 +87,8 @@ class Description:
     problem : Problem
     notes : tuple of str
         What the reader changed or assumed.
+    variables : mapping of str to bool, int64 or float64 (S,)
+        What states mean, as `fastcmdp.CMDP` has it.
     """
 
     state_to_choice: Ints
@@ -99,6 +102,7 @@ class Description:
     action_names: tuple[str, ...] = ()
     problem: Problem = field(default_factory=Problem)
     notes: tuple[str, ...] = ()
+    variables: Variables = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rewards, start = dict(self.rewards), self.start
@@ -108,6 +112,7 @@ class Description:
         self._set("rewards", MappingProxyType(rewards))
         self._set("labels", MappingProxyType(dict(self.labels)))
         self._set("start", start)
+        self._set("variables", MappingProxyType(dict(state_variables(self.variables, self.n_states))))
         self._check()
         parts = [self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob]
         parts += [part for reward in rewards.values() for _, part in self._parts(reward) if part is not None]
@@ -214,6 +219,7 @@ class Description:
 
 def describe(cmdp: CMDP) -> Description:
     """The description of a model: its signals under their names, its start, discount, limits and senses."""
+    cmdp = table_of(cmdp)
     signals = dict(zip(cmdp.names, np.vstack([cmdp.reward, cmdp.costs.T]), strict=True))
     limits = zip(cmdp.names[1:], cmdp.sense, cmdp.limits.tolist(), strict=True)
     return Description(
@@ -225,6 +231,7 @@ def describe(cmdp: CMDP) -> Description:
         start=cmdp.start,
         actions=cmdp.action_of_choice,
         problem=Problem(cmdp.gamma, cmdp.names[0], tuple(Constraint(*limit) for limit in limits)),
+        variables=cmdp.variables,
     )
 
 
@@ -243,7 +250,8 @@ def checked_rows(
         Where rows begin; none is empty.
     prob : numbers (B,)
     digits : int
-        Significant digits that the numbers were written with; see equation (1) of this module.
+        Significant digits that the numbers were written with; see equation (1) of this module. Numbers of half or
+        single precision are judged by that as well.
     place : callable
         The name of row q in a message.
     renormalize : bool
@@ -254,7 +262,8 @@ def checked_rows(
     ModelError
         A number is negative, not finite or above 1; a row misses 1 by more than text rounding explains.
     """
-    given = prob.astype(np.float64)
+    eps = precision(prob.dtype)
+    given = rounded_up(prob.astype(np.float64), eps)
     bad = np.flatnonzero(~((given >= 0.0) & (given <= (np.inf if renormalize else 1.0 + MOST_OFF))))
     if bad.size:
         row = int(np.searchsorted(offsets, bad[0], side="right")) - 1
@@ -263,8 +272,9 @@ def checked_rows(
     sums = np.add.reduceat(given, offsets[:-1])
     off = np.abs(sums - 1.0)
     exact = 64.0 * EPS * np.sqrt(lengths)
-    allowed = np.minimum((lengths + 10) / 2 * 10.0 ** -max(digits, LEAST_DIGITS), MOST_OFF)
-    allowed = np.full(len(sums), np.inf) if renormalize else np.maximum(allowed, exact)
+    text = np.minimum((lengths + 10) / 2 * 10.0 ** -max(digits, LEAST_DIGITS), MOST_OFF)
+    explained = np.maximum(text, sum_tolerance(lengths, eps))
+    allowed = np.full(len(sums), np.inf) if renormalize else explained
     worst = int(np.argmax(off / allowed)) if not renormalize else int(off.argmax())
     if not (off[worst] <= allowed[worst] and sums.min() > 0.0 and np.isfinite(off[worst])):
         worst = worst if sums.min() > 0.0 else int(sums.argmin())
@@ -276,9 +286,11 @@ def checked_rows(
     if rough.size == 0:
         return given, ()
     sums[off <= exact] = 1.0
+    worst = int(rough[off[rough].argmax()])
+    reason = ", as rounded numbers do" if (off <= explained).all() else ", which rounding does not explain"
     note = (
-        f"{rough.size} of {len(sums)} rows of probabilities miss 1 by up to {off[rough].max():.1e}, as "
-        f"rounded numbers do ({place(int(rough[off[rough].argmax()]))}); they were divided by their sums"
+        f"{rough.size} of {len(sums)} rows of probabilities miss 1 by up to {off[worst]:.1e}{reason} "
+        f"({place(worst)}); they were divided by their sums"
     )
     return given / np.repeat(sums, lengths), (note,)
 

@@ -2,40 +2,32 @@
 
 After a header come, one a line, `state N [r1, r2] label label`, its choices `action NAME [r1, r2]` and their
 branches `TARGET : PROBABILITY`; brackets may be missing where there are no rewards, and `//` starts a comment.
-MDPs and chains (DTMC) are read. What names may be is told in `fastcmdp.io.words`.
+A comment `//[!done & x=3]` after a state tells the values of its variables. MDPs and chains (DTMC) are read. What
+names may be is told in `fastcmdp.io.words`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import Unpacked, packing
+from fastcmdp.io import drn_text
+from fastcmdp.io.comments import Comments
 from fastcmdp.io.description import Description, Reward, checked_rows, compact, grouped, uniform
-from fastcmdp.io.files import opened
+from fastcmdp.io.drn_text import INITIAL, NO_ACTION
+from fastcmdp.io.place import Place
 from fastcmdp.io.text import Ints, Lines, Vocabulary, pieces
-from fastcmdp.io.words import (
-    ALIASES,
-    OTHER_KINDS,
-    aliases,
-    formatted,
-    numbers_of,
-    parsed_aliases,
-    renamed,
-    safe_words,
-)
+from fastcmdp.io.words import ALIASES, OTHER_KINDS, numbers_of, parsed_aliases, renamed
 
 LONGEST_HEADER = 1 << 20
 MOST_REWARDS = 256
-NO_ACTION = "__NOLABEL__"
-INITIAL = "init"
-STATES_AT_A_TIME = 20_000  # in writing
 _LABELS = re.compile(r'"([^"]+)"|([^\s"]+)')
 _STATE, _ACTION, _BRANCH, _NOTHING = range(4)
 
@@ -80,11 +72,12 @@ class _Body:
         self.label_codes: list[Ints] = []
         self.labels = Vocabulary()
         self.names = Vocabulary()
+        self.valuations = Comments()
 
 
-def read(path: Path, *, renormalize: bool = False) -> Description:
+def read(place: Place) -> Description:
     """The description of a DRN file."""
-    with opened(path) as file:
+    with Unpacked(place.path) as file:
         header = _header(file.read(LONGEST_HEADER))
         file.seek(header.end)
         body = _Body(header)
@@ -102,13 +95,14 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
         np.concatenate(body.probabilities),
         body.digits,
         lambda q: f"the action in line {choice_lines[q]}",
-        renormalize,
+        place.renormalize,
     )
     labels = grouped(np.concatenate(body.labelled), np.concatenate(body.label_codes), body.labels.names)
     initial = labels.pop(INITIAL, np.empty(0, dtype=np.int64))
     labels = dict(zip(renamed(labels, header.names, "labels"), labels.values(), strict=True))
     words = renamed(body.names.names, header.names, "actions")
     actions, names = numbers_of(np.concatenate(body.actions), words, NO_ACTION)
+    variables, untold = body.valuations.variables(header.states)
     return Description(
         state_to_choice,
         choice_to_branch,
@@ -119,38 +113,16 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
         start=uniform(initial, header.states),
         actions=actions,
         action_names=names,
-        notes=notes,
+        notes=(*notes, *untold),
+        variables=dict(zip(renamed(variables, header.names, "variables"), variables.values(), strict=True)),
     )
 
 
-def write(description: Description, file: BinaryIO) -> None:
+def write(description: Description, place: Place) -> None:
     """Write a DRN file; numbers have as many digits as it takes to get the same bits back, at most 17."""
-    rewards = description.stored_rewards()
-    words = {
-        "rewards": safe_words(rewards),
-        "actions": safe_words(description.action_names),
-        "labels": safe_words(description.labels, taken=(INITIAL,)),
-    }
-    names = {"rewards": rewards, "actions": description.action_names, "labels": description.labels}
-    comment = aliases(names, words)
-    header = ["// written by fastcmdp"] + ([f"// {comment}"] if comment else [])
-    header += ["@type: MDP", "@value_type: double", "@parameters", ""]
-    header += ["@reward_models", " ".join(words["rewards"])]
-    header += [
-        "@nr_states",
-        str(description.n_states),
-        "@nr_choices",
-        str(description.n_choices),
-        "@model",
-        "",
-    ]
-    file.write("\n".join(header).encode("utf-8"))
-    labels = dict(zip(words["labels"], description.labels.values(), strict=True))
-    labels = {INITIAL: description.initial_states()[0]} | labels
-    for first in range(0, description.n_states, STATES_AT_A_TIME):
-        last = min(first + STATES_AT_A_TIME, description.n_states)
-        text = _states(description, first, last, list(rewards.values()), labels, words["actions"])
-        file.write(text.encode("utf-8"))
+    with packing(place.path, place.packing) as file:
+        for text in drn_text.lines(description):
+            file.write(text.encode("utf-8"))
 
 
 # Reading.
@@ -217,6 +189,7 @@ def _keyword(line: str, number: int, lines: Iterator[tuple[int, str]], header: _
 
 def _add(lines: Lines, body: _Body, header: _Header) -> None:
     """Take a piece of the file."""
+    body.valuations.add(lines)
     lines.drop_comments(b"//")
     kinds = _kinds(lines)
     lines_of = [np.flatnonzero(kinds == kind) for kind in (_STATE, _ACTION, _BRANCH)]
@@ -422,76 +395,3 @@ def _column(parts: list[tuple[Ints, NDArray[np.float64]]], i: int, size: int) ->
 def _check_count(rewards: int) -> None:
     if rewards > MOST_REWARDS:
         raise ModelError(f"{rewards} reward models; at most {MOST_REWARDS} are accepted")
-
-
-# Writing.
-
-
-def _states(
-    description: Description,
-    first: int,
-    last: int,
-    rewards: Sequence[Reward],
-    labels: Mapping[str, Ints],
-    action_words: Sequence[str],
-) -> str:
-    """The lines of states first..last-1 with their choices and branches."""
-    choices = slice(*description.state_to_choice[[first, last]])
-    branches = slice(*description.choice_to_branch[[choices.start, choices.stop]])
-    on_states = _lists(rewards, [reward.states for reward in rewards], slice(first, last))
-    on_choices = _lists(rewards, _parts_on_choices(description, rewards), choices)
-    marks = [""] * (last - first)
-    for label, states in labels.items():
-        for s in states[slice(*np.searchsorted(states, [first, last]))].tolist():
-            marks[s - first] += f" {label}"
-    numbers = map(str, range(first, last))
-    state_lines = [
-        f"state {s}{values}{mark}\n" for s, values, mark in zip(numbers, on_states, marks, strict=True)
-    ]
-    actions = _action_column(description, choices, action_words)
-    choice_lines = [
-        f"\taction {action}{values}\n" for action, values in zip(actions, on_choices, strict=True)
-    ]
-    targets = description.branch_target[branches].tolist()
-    probabilities = formatted(description.branch_prob[branches])
-    branch_lines = [f"\t\t{t} : {p}\n" for t, p in zip(targets, probabilities, strict=True)]
-    # A state's line comes before those of its choices, a choice's before those of its branches.
-    choice_of_state = description.state_to_choice[first:last] - choices.start
-    branch_of_choice = description.choice_to_branch[choices] - branches.start
-    states_up_to = np.searchsorted(choice_of_state, np.arange(len(choice_lines)), side="right")
-    choices_up_to = np.searchsorted(branch_of_choice, np.arange(len(branch_lines)), side="right")
-    ordered = np.empty(len(state_lines) + len(choice_lines) + len(branch_lines), dtype=object)
-    at_choices = np.arange(len(choice_lines)) + states_up_to + branch_of_choice
-    ordered[at_choices] = choice_lines
-    ordered[np.arange(len(branch_lines)) + choices_up_to + states_up_to[choices_up_to - 1]] = branch_lines
-    ordered[at_choices[choice_of_state] - 1] = state_lines
-    return "".join(ordered.tolist())
-
-
-def _parts_on_choices(
-    description: Description, rewards: Sequence[Reward]
-) -> list[NDArray[np.float64] | None]:
-    """Rewards on choices and branches, the latter by expectation: the format has none on branches."""
-    parts: list[NDArray[np.float64] | None] = []
-    for reward in rewards:
-        if reward.branches is None:
-            parts.append(reward.choices)
-        else:
-            parts.append(description.on_choices_of(Reward(choices=reward.choices, branches=reward.branches)))
-    return parts
-
-
-def _lists(rewards: Sequence[Reward], parts: Sequence[NDArray[np.float64] | None], part: slice) -> list[str]:
-    """Lists of rewards in brackets for some states or choices."""
-    size = part.stop - part.start
-    if not rewards:
-        return [""] * size
-    columns = [["0"] * size if values is None else formatted(values[part]) for values in parts]
-    return [f" [{', '.join(row)}]" for row in zip(*columns, strict=True)]
-
-
-def _action_column(description: Description, choices: slice, words: Sequence[str]) -> list[str]:
-    if description.actions is None:
-        return [NO_ACTION] * (choices.stop - choices.start)
-    numbers = description.actions[choices].tolist()
-    return [words[a] for a in numbers] if words else list(map(str, numbers))

@@ -6,7 +6,6 @@ label, so that its discounted sum counts visits. A constraint is "SIGNAL <= NUMB
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -19,10 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.io.description import Constraint, Description, Problem, uniform
+from fastcmdp.text import nearest, visible
+from fastcmdp.variables import name_of_state
 
 Floats = NDArray[np.float64]
 
 LABEL = "label:"
+INITIAL = "init"
 _CONSTRAINT = re.compile(r"\s*(.*?)\s*(<=|>=|≤|≥|=<|=>|<|>|==|=)\s*(\S*)\s*", re.DOTALL)
 _SENSES = {"<=": "<=", ">=": ">=", "≤": "<=", "≥": ">="}
 
@@ -72,6 +74,7 @@ def build(
         sense=[bound.sense for bound in bounds],
         action_of_choice=_distinct_actions(description),
         names=_distinct(names),
+        variables=description.variables,
     )
 
 
@@ -116,14 +119,23 @@ def signal(description: Description, name: str) -> Floats:
         return _visits(description, name[len(LABEL) :].strip())
     if name.startswith("-"):
         return -signal(description, name[1:].strip())
-    if name in description.labels:
+    if name in labels_of(description):
         raise ModelError(f"{name!r} is a label, not a reward; {LABEL + name!r} counts visits to it")
     raise ModelError(_unknown("reward", name, signal_names(description)))
 
 
 def signal_names(description: Description) -> list[str]:
     """All that `signal` takes, without negatives."""
-    return [*description.rewards, *(LABEL + label for label in description.labels)]
+    return [*description.rewards, *(LABEL + label for label in labels_of(description))]
+
+
+def labels_of(description: Description) -> dict[str, NDArray[np.int64]]:
+    """The labels of states, "init" of the initial ones among them, as the tools that write files have it."""
+    initial, _ = description.initial_states()
+    labels = dict(description.labels)
+    if initial.size:
+        labels.setdefault(INITIAL, initial)
+    return labels
 
 
 def start_distribution(description: Description, start: str | int | ArrayLike | None) -> Floats:
@@ -138,18 +150,17 @@ def start_distribution(description: Description, start: str | int | ArrayLike | 
     n_states = description.n_states
     if isinstance(start, str):
         name = start.strip()
-        name = name if name in description.labels else name.removeprefix(LABEL).strip()
-        if name in description.labels:
-            chosen = uniform(description.labels[name], n_states)
+        labels = labels_of(description)
+        name = name if name in labels else name.removeprefix(LABEL).strip()
+        if name in labels:
+            chosen = uniform(labels[name], n_states)
             if chosen is None:
                 raise ModelError(f"no state has the label {name!r}, so nothing can start there")
             return chosen
         if name == "uniform":
             return np.full(n_states, 1.0 / n_states)
         if not re.fullmatch(r"\d{1,10}", name):
-            raise ModelError(
-                _unknown("start", name, [*description.labels, "uniform"]) + ", or a state's number"
-            )
+            raise ModelError(_unknown("start", name, [*labels, "uniform"]) + ", or a state's number")
         start = int(name)
     if isinstance(start, int | np.integer):
         if not 0 <= start < n_states:
@@ -191,6 +202,7 @@ def summary(description: Description) -> dict[str, Any]:
         "n_initial_states": len(states),
         "start_is_uniform": is_uniform,
         "actions": list(description.action_names),
+        "variables": list(description.variables),
         "gamma": saved.gamma,
         "reward": saved.reward,
         "constraints": [f"{c.name} {c.sense} {c.limit!r}" for c in saved.constraints or ()],
@@ -210,10 +222,10 @@ def text_summary(description: Description) -> str:
         lines.append("rewards (range over choices):")
     for name, reward in told["rewards"].items():
         kinds = f"on {', '.join(reward['on'])}" if reward["on"] else "zero everywhere"
-        lines.append(f"  {name}: {reward['least']:g} to {reward['greatest']:g}, {kinds}")
+        lines.append(f"  {visible(name)}: {reward['least']:g} to {reward['greatest']:g}, {kinds}")
     if told["labels"]:
         lines.append("labels (states that have them); label:NAME counts visits:")
-    lines += [f"  {name}: {count}" for name, count in told["labels"].items()]
+    lines += [f"  {visible(name)}: {count}" for name, count in told["labels"].items()]
     if told["n_initial_states"] == 0:
         lines.append("start: none; give one")
     else:
@@ -224,13 +236,18 @@ def text_summary(description: Description) -> str:
         )
         lines.append(f"start: {told['n_initial_states']} states ({shown}){kind}")
     if told["actions"]:
-        names = told["actions"][:20] + (["..."] if len(told["actions"]) > 20 else [])
+        names = [visible(name) or "(no name)" for name in told["actions"][:20]]
+        names += ["..."] if len(told["actions"]) > 20 else []
         lines.append(f"actions: {', '.join(names)}")
+    if told["variables"]:
+        lines.append(f"variables of a state: {', '.join(map(visible, told['variables']))}")
+        lines.append(f"  state 0: {name_of_state(description.variables, 0)}")
     if told["gamma"] is not None:
         lines.append(f"gamma: {told['gamma']:g}")
     if told["reward"] is not None:
-        lines.append(f"maximise {told['reward']}" + "".join(f", {line}" for line in told["constraints"]))
-    lines += [f"note: {note}" for note in told["notes"]]
+        goal = f"maximise {told['reward']}" + "".join(f", {line}" for line in told["constraints"])
+        lines.append(visible(goal))
+    lines += [f"note: {visible(note)}" for note in told["notes"]]
     return "\n".join(lines)
 
 
@@ -256,7 +273,7 @@ def _only_reward(description: Description) -> str:
         return names[0]
     if not names:
         what = ", or a label's visits: " + ", ".join(map(repr, signal_names(description)))
-        raise ModelError("this file has no rewards" + (what if description.labels else ""))
+        raise ModelError("this file has no rewards" + (what if labels_of(description) else ""))
     raise ModelError(
         f"this file has {len(names)} rewards: say which is maximised, reward= one of "
         f"{', '.join(map(repr, names))}, or with - before it to minimise"
@@ -264,10 +281,11 @@ def _only_reward(description: Description) -> str:
 
 
 def _visits(description: Description, label: str) -> Floats:
-    if label not in description.labels:
-        raise ModelError(_unknown("label", label, description.labels))
+    labels = labels_of(description)
+    if label not in labels:
+        raise ModelError(_unknown("label", label, labels))
     marked = np.zeros(description.n_states)
-    marked[description.labels[label]] = 1.0
+    marked[labels[label]] = 1.0
     return marked[description.choice_state]
 
 
@@ -293,7 +311,6 @@ def _distinct(names: list[str]) -> list[str]:
 
 def _unknown(what: str, name: str, valid: Iterable[str]) -> str:
     names = list(valid)
-    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(LABEL + name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = nearest(name, names) or nearest(LABEL + name, names)
     shown = ", ".join(map(repr, names[:30])) + (", ..." if len(names) > 30 else "")
     return f"unknown {what}: {name!r}; {hint}" + (f"this file has {shown}" if names else "this file has none")

@@ -2,22 +2,23 @@
 
 `fastcmdp_model` is the version, `meta` is UTF-8 JSON with all names and the problem; numbers in it are written so
 that they come back to the last bit. Other arrays: the rows, `start`, `actions`, the parts of reward number i as
-`reward_i_states`, `reward_i_choices`, `reward_i_branches`, and `label_i`, the states with label number i.
+`reward_i_states`, `reward_i_choices`, `reward_i_branches`; `label_i`, the states with label number i; and `variable_i`,
+the values of a variable of the states.
 """
 
 from __future__ import annotations
 
 import json
-import tokenize
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import budget
+from fastcmdp.io import toolbox
 from fastcmdp.io.description import Constraint, Description, Problem, Reward, check_offsets, checked_rows
-from fastcmdp.io.files import budget
+from fastcmdp.io.place import Place
 from fastcmdp.npz import read_arrays, write_arrays
 
 VERSION = 1
@@ -26,18 +27,11 @@ _KINDS = ("states", "choices", "branches")
 _ROWS = {"state_to_choice": "i8", "choice_to_branch": "i8", "branch_target": "i4", "branch_prob": "f8"}
 
 
-def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of any .npz file, by their names."""
-    if path.exists() and not path.is_file():
-        raise ModelError("this is a folder, or no regular file")
-    try:
-        return read_arrays(path, budget(path))
-    except (tokenize.TokenError, MemoryError, UserWarning) as error:  # from headers of old arrays
-        raise ModelError(f"not a .npz file of arrays, or damaged ({error})") from error
-
-
-def read(arrays: dict[str, NDArray[Any]], *, renormalize: bool = False) -> Description:
-    """The description in arrays that `write` wrote."""
+def read(place: Place) -> Description:
+    """The description in a .npz that `write` wrote, or one of toolboxes' arrays."""
+    arrays = read_arrays(place.path, budget(place.path))
+    if KEY not in arrays:
+        return toolbox.described(arrays, place)
     version = int(_array(arrays, KEY, "i8", 0))
     if version != VERSION:
         raise ModelError(
@@ -48,11 +42,11 @@ def read(arrays: dict[str, NDArray[Any]], *, renormalize: bool = False) -> Descr
     offsets = rows["choice_to_branch"]
     check_offsets(rows["state_to_choice"], offsets, len(rows["branch_prob"]))
 
-    def place(q: int) -> str:
+    def name_of(q: int) -> str:
         s = int(np.searchsorted(rows["state_to_choice"], q, side="right")) - 1
         return f"state {s}, choice {q - rows['state_to_choice'][s]}"
 
-    prob, notes = checked_rows(offsets, rows["branch_prob"], 17, place, renormalize)
+    prob, notes = checked_rows(offsets, rows["branch_prob"], 17, name_of, place.renormalize)
     rewards = {}
     for i, name in enumerate(_strings(meta, "rewards")):
         keys = {kind: f"reward_{i}_{kind}" for kind in _KINDS}
@@ -71,10 +65,15 @@ def read(arrays: dict[str, NDArray[Any]], *, renormalize: bool = False) -> Descr
         action_names=tuple(_strings(meta, "action_names")),
         problem=_problem(meta),
         notes=notes,
+        variables={
+            name: arrays[f"variable_{i}"]
+            for i, name in enumerate(_strings(meta, "variables"))
+            if f"variable_{i}" in arrays
+        },
     )
 
 
-def write(description: Description, path: Path) -> None:
+def write(description: Description, place: Place) -> None:
     """Write the native file."""
     problem = description.problem
     meta = {
@@ -85,6 +84,8 @@ def write(description: Description, path: Path) -> None:
         "reward": problem.reward,
         "constraints": None if problem.constraints is None else [list(c) for c in problem.constraints],
     }
+    if description.variables:
+        meta["variables"] = list(description.variables)
     arrays: dict[str, NDArray[Any]] = {
         KEY: np.array(VERSION, dtype=np.int64),
         "meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
@@ -99,11 +100,12 @@ def write(description: Description, path: Path) -> None:
             if part is not None:
                 arrays[f"reward_{i}_{kind}"] = part
     arrays |= {f"label_{i}": states for i, states in enumerate(description.labels.values())}
+    arrays |= {f"variable_{i}": values for i, values in enumerate(description.variables.values())}
     if description.start is not None:
         arrays["start"] = description.start
     if description.actions is not None:
         arrays["actions"] = description.actions
-    write_arrays(path, arrays)
+    write_arrays(place.path, arrays)
 
 
 def _array(arrays: dict[str, NDArray[Any]], name: str, kind: str, ndim: int) -> Any:

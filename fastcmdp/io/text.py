@@ -20,13 +20,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import Unpacked
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _FRACTION = re.compile(rb"([+-]?\d+)/(\d+)")
 
 
-def pieces(file: BinaryIO, first_line: int = 1) -> Iterator[Lines]:
+def pieces(file: BinaryIO | Unpacked, first_line: int = 1) -> Iterator[Lines]:
     """The rest of a file in pieces of whole lines; an empty rest gives none."""
     left = b""
     while True:
@@ -271,15 +271,6 @@ class Vocabulary:
     def names(self) -> list[str]:
         """All names; the place of each is its code."""
         return list(self._codes)
-
-
-def open_text(path: Path) -> BinaryIO:
-    """A file opened for `pieces`; a folder or a special file is a ModelError."""
-    if not path.is_file():
-        if not path.exists():
-            raise FileNotFoundError(f"no such file: {path}")
-        raise ModelError(f"{path} is not a file")
-    return path.open("rb")
 
 
 def _digits(words: Words, ends: Ints, lengths: Ints) -> tuple[Words, NDArray[np.bool_]]:

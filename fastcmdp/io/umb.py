@@ -7,23 +7,21 @@ Discrete-time models of one player or none are read, with probabilities and rewa
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
+from fastcmdp.files import Unpacked, packing
 from fastcmdp.io.description import (
-    MAX_STATES,
     TEXT_DIGITS,
     Description,
     check_offsets,
@@ -31,15 +29,22 @@ from fastcmdp.io.description import (
     compact,
     uniform,
 )
-from fastcmdp.io.files import Unpacked
+from fastcmdp.io.place import Place
 from fastcmdp.io.tar import members, write_members
+from fastcmdp.io.valuations import (
+    VALUATIONS,
+    Valuations,
+    described_valuations,
+    read_valuations,
+    written_valuations,
+)
+from fastcmdp.rows import MAX_STATES
 
 INDEX = "index.json"
 LARGEST_INDEX = 1 << 24
 LARGEST_STRINGS = 1 << 26
 LONGEST_ID = 60
 _KINDS = ("states", "choices", "branches")
-Compression = Literal["gz", "xz", ""]
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class _Index:
         str, tuple[str, tuple[str, ...], _Numbers]
     ]  # by identifier: name, where it applies, type
     labels: Mapping[str, str]
+    valuations: Valuations
 
     def count(self, kind: str) -> int:
         return {"states": self.states, "choices": self.choices, "branches": self.branches}[kind]
@@ -85,23 +91,14 @@ class _Index:
             for kind in kinds:
                 sizes[f"annotations/rewards/{key}/{kind}/values.bin"] = numbers.size * self.count(kind)
         sizes |= {f"annotations/aps/{key}/states/values.bin": bits for key in self.labels}
+        if self.valuations.bits:
+            sizes[VALUATIONS] = self.valuations.bits // 8 * self.states
         return sizes
 
 
-def read(path: Path, *, renormalize: bool = False) -> Description:
+def read(place: Place) -> Description:
     """The description of a UMB file."""
-    with Unpacked(path) as source:
-        index = _index_of(source)
-    sizes = index.sizes()
-    parts: dict[str, bytes] = {}
-    with Unpacked(path) as source:
-        for name, size, content in members(source):
-            if name in sizes:
-                if size != sizes[name]:
-                    raise ModelError(f"{name} has {size} bytes; by {INDEX} it must have {sizes[name]}")
-                parts[name] = content()
-            elif name == "actions/choices/strings.bin" and size <= LARGEST_STRINGS:
-                parts[name] = content()
+    index, parts = _parts_of(place.path)
     for name in ("branch-to-target.bin", "branch-to-probability.bin"):
         if name not in parts:
             raise ModelError(f"{name} is missing from the archive")
@@ -110,7 +107,7 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
 
     check_offsets(state_to_choice, choice_to_branch, index.branches)
 
-    def place(q: int) -> str:
+    def name_of(q: int) -> str:
         s = int(np.searchsorted(state_to_choice, q, side="right")) - 1
         return f"state {s}, choice {q - state_to_choice[s]}"
 
@@ -119,7 +116,7 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
         b = int(target.argmax())
         raise ModelError(f"branch {b} leads to state {target[b]}; there are {index.states} states")
     given = _values(parts["branch-to-probability.bin"], index.probability, "branch-to-probability.bin")
-    prob, notes = checked_rows(choice_to_branch, given, TEXT_DIGITS, place, renormalize)
+    prob, notes = checked_rows(choice_to_branch, given, TEXT_DIGITS, name_of, place.renormalize)
     rewards = {}
     for key, (reward, kinds, numbers) in index.rewards.items():
         found: dict[str, Any] = dict.fromkeys(_KINDS)
@@ -136,6 +133,7 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
     if len(initial) != index.initial:
         raise ModelError(f"{len(initial)} states are marked as initial; {INDEX} says {index.initial}")
     actions, action_names = _actions(parts, index)
+    variables, untold = read_valuations(index.valuations, parts, index.states)
     return Description(
         state_to_choice,
         choice_to_branch,
@@ -146,23 +144,35 @@ def read(path: Path, *, renormalize: bool = False) -> Description:
         start=uniform(initial, index.states),
         actions=actions,
         action_names=action_names,
-        notes=notes,
+        notes=(*notes, *untold),
+        variables=variables,
     )
 
 
-def write(description: Description, file: BinaryIO, *, compression: Compression = "") -> None:
+def write(description: Description, place: Place) -> None:
     """Write a UMB file; compressed ones take longer and a fraction of the space."""
-    if compression == "gz":
-        with gzip.GzipFile(fileobj=file, mode="wb", mtime=0, compresslevel=2) as packed:
-            write_members(cast(BinaryIO, packed), _members(description))
-    elif compression == "xz":
-        with lzma.LZMAFile(file, mode="wb", preset=3) as packed:
-            write_members(cast(BinaryIO, packed), _members(description))
-    else:
+    with packing(place.path, place.packing) as file:
         write_members(file, _members(description))
 
 
 # Reading.
+
+
+def _parts_of(path: Path) -> tuple[_Index, dict[str, bytes]]:
+    """The index, and the contents of those members that are read."""
+    with Unpacked(path) as source:
+        index = _index_of(source)
+    sizes = index.sizes()
+    parts: dict[str, bytes] = {}
+    with Unpacked(path) as source:
+        for name, size, content in members(source):
+            if name in sizes:
+                if size != sizes[name]:
+                    raise ModelError(f"{name} has {size} bytes; by {INDEX} it must have {sizes[name]}")
+                parts[name] = content()
+            elif name == "actions/choices/strings.bin" and size <= LARGEST_STRINGS:
+                parts[name] = content()
+    return index, parts
 
 
 def _index_of(source: Unpacked) -> _Index:
@@ -225,6 +235,7 @@ def _parsed(text: bytes) -> _Index:
         _number_type(_get(system, "branch-probability-type", dict), "the probability of a branch"),
         rewards,
         labels,
+        described_valuations(_get(_get(index, "valuations", dict, {}), "states", dict, {})),
     )
 
 
@@ -380,7 +391,7 @@ def _members(description: Description) -> dict[str, Any]:
         key = _identifier(name, labels)
         labels[key] = {"alias": name, "applies-to": ["states"], "type": {"type": "bool", "size": 1}}
         parts[f"annotations/aps/{key}/states/values.bin"] = _bits(states, description.n_states)
-    index = {
+    index: dict[str, Any] = {
         "format-version": 1,
         "format-revision": 0,
         "file-data": {"tool": "fastcmdp"},
@@ -398,6 +409,10 @@ def _members(description: Description) -> dict[str, Any]:
         },
         "annotations": {"rewards": rewards, "aps": labels},
     }
+    if description.variables:
+        index["valuations"], parts[VALUATIONS] = written_valuations(
+            description.variables, description.n_states
+        )
     parts[INDEX] = json.dumps(index, indent=2).encode()
     return parts
 

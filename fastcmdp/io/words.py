@@ -30,6 +30,8 @@ OTHER_KINDS = {
     "stpg": _GAME,
     "tsg": _GAME,
     "csg": _GAME,
+    "lts": "a model without probabilities, which is not supported",
+    **dict.fromkeys(("idtmc", "imdp", "ipomdp"), "interval models are not supported, only single numbers"),
 }
 """Kinds of models that are refused, and why."""
 

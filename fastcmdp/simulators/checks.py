@@ -1,12 +1,20 @@
-"""Checks of the ready simulators' parameters."""
+"""Checks of what simulators are given: parameters, sizes, ranges, states, streams."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fastcmdp.errors import ModelError
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.units import numbers_in
+
+Float = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+
+LARGEST = 65_536  # numbers in a state, actions, features
 
 
 def check_number(value: object, name: str, low: float, high: float = math.inf) -> float:
@@ -23,3 +31,41 @@ def check_count(value: object, name: str, low: int, high: int) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         raise ModelError(f"{name} = {value!r}: an integer from {low} to {high} is expected")
     return int(value)
+
+
+def words_of(sequence: np.random.SeedSequence) -> Words:
+    bits: Any = np.random.SFC64(sequence)
+    words: Words = bits.state["state"]["state"].astype(np.uint64)
+    return words
+
+
+def stream_of(rng: Any) -> Words:
+    fits = isinstance(rng, np.ndarray) and rng.dtype == np.uint64 and rng.shape == (4,)
+    if not fits or not (rng.flags.carray and rng.dtype.isnative):
+        raise SettingError(
+            "rng is no stream; simulator.stream(seed) makes one (uint64[4], contiguous, writeable)"
+        )
+    return rng  # type: ignore[no-any-return]
+
+
+def numbers_or_none(given: Any) -> Float:
+    """A copy as float64; of what is none, an array without elements."""
+    try:
+        return np.array(given, np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
+
+
+def check_size(value: Any, name: str) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        raise ModelError(f"{name} = {value!r}: an integer from 1 to {LARGEST} is expected")
+    return int(value)
+
+
+def check_pairs(given: Any, n: int, name: str) -> Float:
+    pairs = np.asarray(numbers_in(given, name), np.float64)
+    if pairs.ndim == 1:
+        pairs = np.broadcast_to(pairs, (n, *pairs.shape))
+    if pairs.shape != (n, 2) or not np.isfinite(pairs).all() or (pairs[:, 0] > pairs[:, 1]).any():
+        raise ModelError(f"{name} = {given!r}: pairs (low, high) of finite numbers are expected, {n} of them")
+    return pairs

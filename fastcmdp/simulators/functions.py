@@ -66,6 +66,12 @@ class Function:
     alive: Any = None
 
 
+def is_address(given: Any) -> bool:
+    """Whether a function is given as machine code of this process: a number, through ctypes or through cffi."""
+    kinds = (_C_FUNCTION, int, np.integer)
+    return isinstance(given, kinds) or type(given).__module__ == "_cffi_backend"
+
+
 def _address(kind: str, given: Any) -> int | None:
     """Address of a C function given as a number, through ctypes or through cffi; None if it is none of these."""
     if isinstance(given, int | np.integer) and not isinstance(given, bool):

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastcmdp.errors import ModelError
+from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.draws import word
+from fastcmdp.simulators.checks import LARGEST
 from fastcmdp.simulators.functions import called_back
-from fastcmdp.simulators.simulator import LARGEST, Simulator
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.simulators.trial import Trial
 
 _HANDLE, _OVER = 0, 1  # in the state vector; the observation follows
+_COMPARED = 100  # steps of two episodes from one seed that are compared
 
 
 class GymSimulator(Simulator):
@@ -29,6 +32,9 @@ class GymSimulator(Simulator):
     a pair) and given a random generator of its own: whatever it draws from must be its ``np_random``. An episode that
     terminates stays in its last state and earns and costs nothing more. Time limits make an environment's state
     incomplete: they are taken off where an ID is given; a truncation that comes all the same counts as an end.
+
+    A state's first number says which environment it is of: ``step`` takes the state that ``start`` or ``step`` gave
+    last, and no other, for the environment itself has moved on.
 
     Parameters
     ----------
@@ -49,7 +55,10 @@ class GymSimulator(Simulator):
     ------
     ModelError
         Another space (named), an environment that cannot be made or copied, a step that raises, no "cost" in info,
-        values that are not finite, or that differ from copy to copy with the same seed; ``cost`` without ``limits``.
+        values that are not finite, or that differ from copy to copy, or from episode to episode, with the same seed;
+        ``cost`` without ``limits``.
+    SettingError
+        In ``step``, another state than the last one.
 
     Examples
     --------
@@ -115,12 +124,27 @@ class GymSimulator(Simulator):
             name=env if isinstance(env, str) else type(made.unwrapped).__name__,
             fork=called_back("fork", calls.fork_at, calls.fork),
         )
+        self._arguments = {
+            "env": env, "gamma": gamma, "cost": cost, "limits": limits, "sense": sense, "names": names,
+            "reward_range": reward_range, "cost_ranges": cost_ranges, "trial": trial, "options": options,
+        }  # fmt: skip
 
-    _source = "the environment's np_random"
+    source = "the environment's np_random"
 
-    def _run_trial(self, n: int) -> None:
+    def _run_trial(self, n: int) -> Trial:
         self._envs.n_costs = self.n_constraints
-        super()._run_trial(n)
+        self._envs.compare_episodes(min(n, _COMPARED))
+        return super()._run_trial(n)
+
+    def start(self, rng: Any) -> Any:
+        """As of ``Simulator``; an episode begins."""
+        return self._envs.numbered(super().start(rng))
+
+    def step(self, state: npt.ArrayLike, action: int, rng: Any) -> Any:
+        """As of ``Simulator``, from the state that ``start`` or ``step`` of this thread gave last."""
+        self._envs.require_last(self._state(state))
+        after, reward, costs = super().step(state, action, rng)
+        return self._envs.numbered(after), reward, costs
 
     def world(self, *arguments: Any) -> Any:
         """As of ``Simulator``; a run begins."""
@@ -160,9 +184,10 @@ def _make(env: Any, options: Any, gymnasium: Any) -> Any:
 class _Environments:
     """The functions that kernels call back, and the copies of the environment that state vectors refer to.
 
-    A vector's first number says which copy it is: the thread's current one (0), or one of those that it has been told
-    to keep (1, 2, ..). Kernels run one rollout at a time: all from the start first, then, from the kept copies, the
-    others; the first reset after those begins a new batch, and what was kept is let go.
+    A vector's first number says which copy it is: the thread's current one (0, or below, which then counts the states
+    that were handed to Python), or one of those that it has been told to keep (1, 2, ..). Kernels run one rollout at a
+    time: all from the start first, then, from the kept copies, the others; the first reset after those begins a new
+    batch, and what was kept is let go.
     """
 
     def __init__(self, env: Any, cost: Callable[..., Any] | None, spaces: Any) -> None:
@@ -202,13 +227,68 @@ class _Environments:
         began = local.current.reset(seed=_seed(rng))
         if not isinstance(began, tuple) or len(began) != 2:
             raise ModelError(f"reset of the environment returned {began!r}; (observation, info) is expected")
-        local.seen = began[0]
+        local.seen, local.last = self._kept(began[0]), None
         self._write(state, 0, False, local.seen)
+
+    def _kept(self, observation: Any) -> Any:
+        """An observation as cost functions see it later: environments may change theirs in place."""
+        return observation if self.cost is None else copy.deepcopy(observation)
+
+    def numbered(self, state: Any) -> Any:
+        """Mark a state that is handed to Python as the thread's last."""
+        local = self.local
+        local.handed = getattr(local, "handed", 0) + 1
+        state[_HANDLE] = -local.handed
+        local.last = state.copy()
+        return state
+
+    def require_last(self, state: Any) -> None:
+        """Refuse a state that the thread's environment is not in."""
+        local = self.local
+        last = getattr(local, "last", None)
+        if last is None or not np.array_equal(state, last):
+            raise SettingError(
+                f"state = {state.tolist()}: a Gymnasium environment goes on from where it is only; give the state that "
+                "start or step returned last in this thread, unchanged"
+            )
+
+    def compare_episodes(self, n: int) -> None:
+        """Make episodes of one object twice from one seed; what it raises is left to the trial run."""
+        env, choose = copy.deepcopy(self.template), np.random.default_rng(1)
+        try:
+            for seed in range(n):
+                actions = choose.integers(0, self.n_actions, n) + self.first_action
+                one, two = (self._episode(env, seed, actions) for _ in range(2))
+                n -= len(one)
+                if one != two or n <= 0:
+                    break
+        except Exception:
+            return
+        if one == two:
+            return
+        at = next(
+            (t for t, (x, y) in enumerate(zip(one, two, strict=False)) if x != y), min(len(one), len(two))
+        )
+        raise ModelError(
+            f"two episodes of one environment from one seed differ the second time, at step {at}: it draws from a "
+            "generator that reset(seed=...) does not set, or keeps something from the last episode; draw from the "
+            "environment's np_random only, and call super().reset(seed=seed)"
+        )
+
+    def _episode(self, env: Any, seed: int, actions: Any) -> list[str]:
+        """What an episode shows, step by step, in words, where NaN equals itself."""
+        shown = [str(self.flatten(self.space, env.reset(seed=seed)[0]).tolist())]
+        for action in actions.tolist():
+            observation, reward, *_, terminated, truncated, _ = env.step(action)
+            shown.append(f"{self.flatten(self.space, observation).tolist()} {reward} {terminated}")
+            if terminated or truncated:
+                break
+        return shown
 
     def fork(self, state: Any, keep: int, rng: Any) -> None:
         local = self.local
         handle = int(state[_HANDLE])
-        source, seen = (local.current, local.seen) if handle == 0 else local.kept[handle - 1]
+        source, seen = (local.current, local.seen) if handle <= 0 else local.kept[handle - 1]
         if keep:
             local.kept.append((copy.deepcopy(source), copy.deepcopy(seen)))
             state[_HANDLE] = len(local.kept)
@@ -218,6 +298,7 @@ class _Environments:
         # The copy would draw what its original draws.
         local.current.unwrapped.np_random = np.random.Generator(np.random.PCG64(_seed(rng)))
         state[_HANDLE] = 0
+        local.last = state.copy()
 
     def step(self, state: Any, action: int, rng: Any, costs: Any) -> float:
         local = self.local
@@ -246,7 +327,7 @@ class _Environments:
                     f"costs have shape {array.shape} for {self.n_costs} limits; give one number a limit"
                 )
             costs[: self.n_costs] = array
-        local.seen = after
+        local.seen = self._kept(after)
         self._write(state, 0, terminated or truncated, after)
         return float(reward)
 

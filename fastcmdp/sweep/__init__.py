@@ -13,12 +13,16 @@ except ImportError as error:
     raise SettingError(f"sweeps need pyarrow ({error}): pip install 'fastcmdp[sweep]'") from error
 
 from fastcmdp.sweep.analysis import Analysis, analyse
-from fastcmdp.sweep.coordinator import Estimate, Status, estimate, run, status
+from fastcmdp.sweep.coordinator import run
+from fastcmdp.sweep.cost import Estimate, estimate
+from fastcmdp.sweep.durable import StoreError
 from fastcmdp.sweep.engines import ENGINES, engine
-from fastcmdp.sweep.progress import Progress
+from fastcmdp.sweep.models import Models
+from fastcmdp.sweep.progress import Progress, Status, status
+from fastcmdp.sweep.reading import loads, read
 from fastcmdp.sweep.report import Report, report
-from fastcmdp.sweep.specification import Algorithms, Models, Sweep, loads, read
-from fastcmdp.sweep.store import Failure, Store, StoreError
+from fastcmdp.sweep.specification import Algorithms, Sweep
+from fastcmdp.sweep.store import Failure, Store
 from fastcmdp.sweep.tasks import Plan, plan
 from fastcmdp.sweep.worker import Refused
 

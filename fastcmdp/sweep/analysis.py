@@ -29,22 +29,20 @@ algorithm and target; everything from (1) on is computed again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.bootstrap import LEVEL, resampled
 from fastcmdp.errors import SettingError
+from fastcmdp.sweep.cells import Cell, Float, cells
 from fastcmdp.sweep.store import Store
-
-Float = NDArray[np.float64]
+from fastcmdp.sweep.tasks import Plan
 
 CLAIMED: dict[str, tuple[float, str]] = {
     "pmd-pd": (3.0, "O(ε⁻³)"),
@@ -58,55 +56,9 @@ CLAIMED: dict[str, tuple[float, str]] = {
 }
 """Table 1 of the paper: exponent of samples in 1/epsilon, and the bound."""
 
+DECADE = 12.0  # a fit whose samples span no more, budgets of one decade, says little
 MOST_DRAWS = 1000
 _WORK = 2_500_000  # cells times draws, at most
-
-
-@dataclass
-class Cell:
-    """All runs of one configuration.
-
-    Attributes
-    ----------
-    algorithm, name, model : str
-        Label, name in the registry, label.
-    gamma : float
-    epsilon, budget : float or None
-    capped : bool
-    samples : float64[n]
-        Mean over replicates at each trace point.
-    gap : float64[R, n]
-        Of the mixture so far, kernel units, signed.
-    slack : float64[R, n, m]
-        By how much the mixture so far meets each limit, kernel units, signed.
-    diverged : int
-        Runs whose numbers ceased to be finite: left out of the means.
-    band : (float64[n], float64[n]) or None
-        The central 95 % of bootstrapped errors, once `analyse` has made them.
-    """
-
-    algorithm: str
-    name: str
-    model: str
-    gamma: float
-    epsilon: float | None
-    budget: float | None
-    capped: bool
-    samples: Float
-    gap: Float
-    slack: Float
-    diverged: int = 0
-    band: tuple[Float, Float] | None = None
-
-    def error(self, weights: Float | None = None) -> Float:
-        """Equation (1) at each point, float64[n]; with weights float64[B, R] of replicates, float64[B, n]."""
-        n_runs, n, m = self.slack.shape
-        w = np.full((1, n_runs), 1.0 / n_runs) if weights is None else weights
-        errors = np.maximum(w @ self.gap, 0.0)
-        if m:
-            mean = (w @ self.slack.reshape(n_runs, n * m)).reshape(len(w), n, m)
-            errors = np.maximum(errors, -mean.min(axis=2))
-        return errors[0] if weights is None else errors
 
 
 @dataclass
@@ -141,7 +93,10 @@ class Exponent:
     method : "reached" or "budget"
         Equation (2) or (3).
     points, asked : int
-        (model, target) pairs in the fit, and all there were, those beyond the cap included.
+        (model, target) pairs in the fit, and all there were, those beyond the cap included; for budgets the targets
+        are the runs' ends.
+    span : float
+        Largest ratio of the samples of two points of one model in the fit; 1 if there are no two.
     models, replicates : int
     capped : int
         Configurations whose schedule was cut to the cap.
@@ -167,81 +122,7 @@ class Exponent:
     replicates: int
     capped: int
     diverged: int
-
-
-def cells(store: Store) -> list[Cell]:
-    """The configurations of a store that have results, in the order of its plan; only finite runs.
-
-    Raises
-    ------
-    SettingError
-        There are none, or none with an optimum to compare with.
-    """
-    columns = ["configuration", "replicate", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
-    runs: dict[str, list[_Runs]] = {}
-    made = store.plan()
-    for table in store.pieces(columns, only=set(made.name.tolist())):
-        for key, piece in _runs(table):
-            runs.setdefault(key, []).append(piece)
-    if not runs:
-        raise SettingError(f"{store.path}: no results yet; `fastcmdp sweep run` makes some")
-    found = []
-    for each in made.configurations:
-        if each.key not in runs:
-            continue
-        replicate, samples, gap, slack, diverged = (
-            np.concatenate(arrays) for arrays in zip(*runs.pop(each.key), strict=True)
-        )
-        order = np.argsort(replicate)  # whatever parts they were in
-        good = order[(diverged[order] < 0) & np.isfinite(gap[order]).all(axis=1)]
-        samples = samples[good].mean(axis=0) if good.size else np.full(gap.shape[1], np.nan)
-        found.append(
-            Cell(
-                each.label, each.algorithm, each.model.label, each.gamma, each.epsilon, each.budget, each.capped,
-                samples, gap[good], slack[good], int((diverged >= 0).sum()),
-            )
-        )  # fmt: skip
-    if not any(len(cell.gap) for cell in found):
-        raise SettingError(
-            f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all "
-            "of them diverged"
-        )
-    return found
-
-
-_Runs = tuple[
-    NDArray[Any], NDArray[Any], Float, Float, NDArray[Any]
-]  # replicate, samples, gap, slack, diverged
-
-
-def _runs(table: pa.Table) -> Iterator[tuple[str, _Runs]]:
-    """The runs of each configuration in the rows of a part."""
-    names = table["configuration"].unify_dictionaries().combine_chunks()
-    names = names.chunk(0) if isinstance(names, pa.ChunkedArray) else names
-    index = names.indices.to_numpy()
-    columns = {
-        name: table[name].to_numpy() for name in ("replicate", "point", "samples", "kernel_gap", "diverged")
-    }
-    lists = table["kernel_slack"].combine_chunks()
-    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
-    offsets, slacks = np.asarray(lists.offsets), np.asarray(lists.values)
-    # A configuration's rows are together, a run's points too: cut where either changes.
-    cuts = np.concatenate([[0], np.flatnonzero(np.diff(index)) + 1, [len(index)]])
-    keys = names.dictionary.to_pylist()
-    for begin, end in pairwise(cuts.tolist()):
-        rows = slice(begin, end)
-        n_runs = int((columns["point"][rows] == 0).sum())
-        shape = (n_runs, -1)
-        yield (
-            keys[index[begin]],
-            (
-                columns["replicate"][rows].reshape(shape)[:, 0],
-                columns["samples"][rows].reshape(shape).astype(np.float64),
-                columns["kernel_gap"][rows].reshape(shape),
-                slacks[offsets[begin] : offsets[end]].reshape(n_runs, (end - begin) // n_runs, -1),
-                columns["diverged"][rows].reshape(shape)[:, 0],
-            ),
-        )
+    span: float
 
 
 def reaching(samples: Float, errors: Float, epsilon: float) -> Float:
@@ -287,6 +168,23 @@ class Analysis:
     exponents: list[Exponent]
     draws: int
 
+    def remarks(self) -> list[str]:
+        """What a reader of the exponents should know."""
+        found = []
+        by_budget = [e.algorithm for e in self.exponents if e.method == "budget"]
+        if by_budget:
+            found.append(
+                f"{', '.join(by_budget)}: runs at budgets have no epsilon to reach, so the one exponent is that of the "
+                "errors at their ends"
+            )
+        found += [
+            f"{e.algorithm}: its fit spans a factor of {e.span:.2g} in samples, hardly a decade: an exponent from so "
+            "little says little; add budgets or targets until it spans two"
+            for e in self.exponents
+            if math.isfinite(e.exponent) and e.span <= DECADE
+        ]
+        return found
+
 
 def analyse(
     store: Store | str | Path, epsilon: float | Sequence[float] | None = None, seed: int = 0
@@ -323,39 +221,42 @@ def analyse(
         np.float64
     )
     reached: list[Reached] = []
-    exponents: list[Exponent] = []
+    exponents = []
     for label in dict.fromkeys(cell.algorithm for cell in found):
         own = [cell for cell in usable if cell.algorithm == label]
-        every = [cell for cell in found if cell.algorithm == label]
         drawn = [_draw(cell, targets, draws, rng) for cell in own]
         points = _reached_by(own, drawn, targets, reached)
-        by_budget = not any(cell.epsilon is not None for cell in every)
+        every = [cell for cell in found if cell.algorithm == label]
         ends = _fit_ends(own, drawn, models, weight)
+        by_budget = not any(cell.epsilon is not None for cell in every)
         fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
-        name = every[0].name
-        claim = CLAIMED.get(name)
-        targets_of = [cell.epsilon for cell in every]
-        targets_of += [each.epsilon for each in made.omitted if each.label == label]
-        asked = sum((target is None) == by_budget for target in targets_of)
-        exponents.append(
-            Exponent(
-                label,
-                name,
-                *fit[:3],
-                *ends[:3],
-                None if claim is None else claim[0],
-                "" if claim is None else claim[1],
-                "" if claim is None else "softmax" if ALGORITHMS[name].tabular_only else "general",
-                "budget" if by_budget else "reached",
-                fit[3],
-                asked,
-                len({cell.model for cell in own}),
-                max((len(cell.gap) for cell in own), default=0),
-                sum(cell.capped for cell in every),
-                sum(cell.diverged for cell in every),
-            )
-        )
+        exponents.append(_exponent(every, made, by_budget, fit, ends))
     return Analysis(found, sorted(set(with_target) | set(targets), reverse=True), reached, exponents, draws)
+
+
+def _exponent(every: Sequence[Cell], made: Plan, by_budget: bool, fit: _Fit, ends: _Fit) -> Exponent:
+    """The row of an algorithm, from all its cells and its fits."""
+    label, name = every[0].algorithm, every[0].name
+    claim, bound = CLAIMED.get(name, (None, ""))
+    targets_of = [cell.epsilon for cell in every]
+    targets_of += [each.epsilon for each in made.omitted if each.label == label]
+    return Exponent(
+        label,
+        name,
+        *fit[:3],
+        *ends[:3],
+        claim,
+        bound,
+        "" if claim is None else "softmax" if ALGORITHMS[name].tabular_only else "general",
+        "budget" if by_budget else "reached",
+        fit.points,
+        sum((target is None) == by_budget for target in targets_of),
+        len({cell.model for cell in every if len(cell.gap)}),
+        max((len(cell.gap) for cell in every), default=0),
+        sum(cell.capped for cell in every),
+        sum(cell.diverged for cell in every),
+        fit.span,
+    )
 
 
 def _between(budgets: Sequence[Cell]) -> list[float]:
@@ -424,9 +325,36 @@ def _reached_by(
 
 
 def _row(cell: Cell, epsilon: float, needed: Float, scheduled: float, capped: bool) -> Reached:
-    low, high = _interval(needed[1:])
+    point, low, high = _estimated(needed)
     share = float(np.isfinite(needed[1:]).mean())
-    return Reached(cell.algorithm, cell.model, epsilon, float(needed[0]), low, high, share, scheduled, capped)
+    return Reached(cell.algorithm, cell.model, epsilon, point, low, high, share, scheduled, capped)
+
+
+def _estimated(values: Float) -> tuple[float, float, float]:
+    """The first value, and the interval of the others, which are draws; an estimate that is missing has none."""
+    if not math.isfinite(values[0]):
+        return math.nan, math.nan, math.nan
+    return float(values[0]), *_interval(values[1:])
+
+
+class _Fit(NamedTuple):
+    """An exponent with its interval, the number of points, and how far their samples reach."""
+
+    exponent: float
+    low: float
+    high: float
+    points: int
+    span: float
+
+
+_NONE = _Fit(math.nan, math.nan, math.nan, 0, 1.0)
+
+
+def _span(logarithms: Float, of: NDArray[np.int64]) -> float:
+    """The largest ratio of samples within one model."""
+    finite = np.isfinite(logarithms)
+    spans = [np.ptp(logarithms[finite & (of == model)]) for model in np.unique(of[finite])]
+    return float(np.exp(max(spans, default=0.0)))
 
 
 def _interval(draws: Float) -> tuple[float, float]:
@@ -439,25 +367,23 @@ def _interval(draws: Float) -> tuple[float, float]:
     return float(finite[low]), float(finite[high])
 
 
-def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> tuple[float, float, float, int]:
-    """Equation (2): exponent, interval, number of points."""
+def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> _Fit:
+    """Equation (2)."""
     if not points:
-        return math.nan, math.nan, math.nan, 0
+        return _NONE
     x = np.array([-math.log(epsilon) for _, epsilon, _, _ in points])
     with np.errstate(divide="ignore", invalid="ignore"):
         y = np.log(np.stack([needed for _, _, needed, _ in points]))  # (points, 1 + draws)
     y[~np.isfinite(y)] = np.nan
     of = np.array([models.index(model) for model, *_ in points])
     slopes = _slopes(x[:, None], y, of, weight)
-    return float(slopes[0]), *_interval(slopes[1:]), int(np.isfinite(y[:, 0]).sum())
+    return _Fit(*_estimated(slopes), int(np.isfinite(y[:, 0]).sum()), _span(y[:, 0], of))
 
 
-def _fit_ends(
-    own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str], weight: Float
-) -> tuple[float, float, float, int]:
-    """Equation (3): exponent, interval, number of points."""
+def _fit_ends(own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str], weight: Float) -> _Fit:
+    """Equation (3)."""
     if not own:
-        return math.nan, math.nan, math.nan, 0
+        return _NONE
     x = np.array([math.log(cell.samples[-1]) for cell in own])
     with np.errstate(divide="ignore"):
         y = np.log(np.stack([each.end for each in drawn]))
@@ -466,7 +392,8 @@ def _fit_ends(
     slopes = _slopes(x[:, None], y, of, weight)
     with np.errstate(divide="ignore", invalid="ignore"):
         exponents = np.where(slopes < 0, -1.0 / slopes, np.nan)
-    return float(exponents[0]), *_interval(exponents[1:]), int(np.isfinite(y[:, 0]).sum())
+    seen = np.isfinite(y[:, 0])
+    return _Fit(*_estimated(exponents), int(seen.sum()), _span(np.where(seen, x, np.nan), of))
 
 
 def _slopes(x: Float, y: Float, of: NDArray[np.int64], weight: Float) -> Float:

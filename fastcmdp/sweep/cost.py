@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.sweep.tasks import Configuration
+from fastcmdp.algorithms.base import is_integer, require
+from fastcmdp.sweep.specification import Sweep
+from fastcmdp.sweep.tasks import Configuration, plan
+from fastcmdp.sweep.worker import Batch, Outcome, Runs, execute, group_of, identity
 
 PER_TRANSITION = 2e-8  # seconds, before anything is known; within a factor of two for most methods here
 PER_RUN = 5e-3  # seconds besides kernels: set-up and exact evaluations
+PROBED = 1e7  # transitions of a probe for an estimate
 MEMORY = 0.5  # share of the past that a new batch leaves
 
 
@@ -65,4 +72,115 @@ class Cost:
 
 def kind_of(made: Configuration) -> str:
     """The kind of a configuration."""
-    return f"{made.algorithm} {made.size[0]} {made.size[1]} {made.gamma!r}"
+    of = "" if made.policy == "tabular" else f" {made.policy}"
+    return f"{made.algorithm} {made.size[0]} {made.size[1]} {made.gamma!r}{of}"
+
+
+def observations(made: list[Configuration], runs: list[int], outcome: Outcome) -> list[dict[str, Any]]:
+    """What a batch teaches about the time tasks take."""
+    entries = []
+    for each, n, values, kernels, seconds in zip(
+        made, runs, outcome.groups, outcome.kernels, outcome.seconds, strict=True
+    ):
+        if isinstance(values, Runs):
+            entries.append(
+                {
+                    "kind": kind_of(each),
+                    "kernels": kernels,
+                    "transitions": each.samples * n,
+                    "other": max(seconds - kernels, 0.0),
+                    "runs": n,
+                }
+            )
+    return entries
+
+
+@dataclass
+class Estimate:
+    """What a sweep would take.
+
+    Attributes
+    ----------
+    configurations, tasks, omitted : int
+    transitions : float
+        Expected, of all tasks.
+    largest : float
+        Expected transitions of the longest run.
+    capped : int
+        Tasks whose schedule was cut to the cap.
+    seconds : float
+        On so many workers of this machine's speed.
+    workers : int
+    by_algorithm : dict
+        For each label: tasks, transitions, seconds of one worker.
+    """
+
+    configurations: int
+    tasks: int
+    omitted: int
+    transitions: float
+    largest: float
+    capped: int
+    seconds: float
+    workers: int
+    by_algorithm: dict[str, dict[str, float]]
+
+
+def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Estimate:
+    """Plan a sweep and tell what it would take.
+
+    With ``probe`` each algorithm draws some ten million transitions first, to learn its speed here (and to compile its
+    kernels, if need be).
+
+    Examples
+    --------
+    >>> from fastcmdp.sweep import Models, Sweep
+    >>> told = estimate(Sweep([Models(generator="garnet")], ["pd-anpg"], samples=[1e6, 1e7], replicates=4))
+    >>> told.tasks, round(told.transitions / 1e6)
+    (8, 44)
+    """
+    require(workers is None or is_integer(workers, 1), "workers", workers, "an integer of at least 1")
+    made = plan(sweep)
+    cost = Cost(made.configurations)
+    if probe:
+        probes: dict[str, Configuration] = {}
+        for each in made.configurations:
+            if each.algorithm not in probes or _fitness(each) > _fitness(probes[each.algorithm]):
+                probes[each.algorithm] = each
+        for each in probes.values():
+            cost.learn(observations([each], [1], _probe(each)))
+    seconds = cost.seconds()
+    by: dict[str, dict[str, float]] = {}
+    for each, one in zip(made.configurations, seconds, strict=True):
+        row = by.setdefault(each.label, {"tasks": 0, "transitions": 0.0, "seconds": 0.0})
+        row["tasks"] += each.replicates
+        row["transitions"] += each.samples * each.replicates
+        row["seconds"] += float(one) * each.replicates
+    n = workers or len(os.sched_getaffinity(0))
+    total = sum(row["seconds"] for row in by.values())
+    return Estimate(
+        len(made.configurations), len(made), len(made.omitted), made.transitions,
+        max((each.samples for each in made.configurations), default=0.0),
+        sum(each.replicates for each in made.configurations if each.capped),
+        max(total / n, float(seconds.max(initial=0.0))), n, by,
+    )  # fmt: skip
+
+
+def _fitness(made: Configuration) -> tuple[float, float]:
+    """How fit a configuration is for a probe: it should not be short, and be cut to length in whole outer steps."""
+    step = made.samples / int(made.settings["outer"])
+    return min(1.0, PROBED / step), min(1.0, made.samples / PROBED)
+
+
+def _probe(made: Configuration) -> Outcome:
+    """Run a configuration for a share of its outer steps, and tell what the whole would take."""
+    steps = int(made.settings["outer"])
+    cut = max(int(steps * min(1.0, PROBED / made.samples)), 1)
+    group = group_of(made, (0,), outer=cut, points=1)
+    batch = Batch(identity(), (group,))
+    execute(batch)  # once for the model and its optimum
+    outcome = execute(batch)
+    drawn = [float(v.record.samples[0, -1]) if isinstance(v, Runs) else math.nan for v in outcome.groups]
+    outcome.kernels = [taken * made.samples / n for taken, n in zip(outcome.kernels, drawn, strict=True)]
+    outcome.seconds = [taken + PER_RUN for taken in outcome.kernels]
+    return outcome

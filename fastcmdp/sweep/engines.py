@@ -16,9 +16,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from fastcmdp.algorithms.base import is_integer
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.worker import Batch, Outcome, Refused, execute, identity
+from fastcmdp.text import unknown
 
 ENGINES = ("threads", "processes", "dask")
 _REACH = 20  # seconds to reach a scheduler
@@ -50,7 +50,28 @@ class Engine(Protocol):
         """Stop at once; batches under way are lost."""
 
 
-class Threads:
+GUARD = """a script that starts processes needs a main guard, for each of them imports it: put what runs the sweep under
+
+    if __name__ == "__main__":
+        ...
+"""
+
+
+def refuse_unguarded() -> None:
+    """Refuse a sweep within the import by which a fresh process gets to know the script that started it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SettingError(f"a sweep is begun while a process of the same script starts: {GUARD}")
+
+
+class _Futures:
+    """An engine whose futures are those of `concurrent.futures`."""
+
+    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
+        """See Engine."""
+        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
+
+
+class Threads(_Futures):
     """Threads of this process: kernels release the interpreter's lock."""
 
     name = "threads"
@@ -69,10 +90,6 @@ class Threads:
         """Begin a batch."""
         return self._pool.submit(execute, batch, self._stop)
 
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
-
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
         return future.result()
@@ -83,7 +100,7 @@ class Threads:
         self._pool.shutdown(cancel_futures=True)
 
 
-class Processes:
+class Processes(_Futures):
     """Fresh processes of this machine, each with one batch at a time, so that it is known which one died."""
 
     name = "processes"
@@ -91,6 +108,7 @@ class Processes:
     def __init__(self, workers: int) -> None:
         self._pools: list[ProcessPoolExecutor | None] = [None] * workers
         self._busy: dict[Future[Outcome], int] = {}
+        self._tried = False  # whether a process has started well
 
     @property
     def slots(self) -> int:
@@ -101,10 +119,7 @@ class Processes:
         """Begin a batch in an idle process, or a new one."""
         i = next(i for i in range(len(self._pools)) if i not in self._busy.values())
         for _ in range(2):  # a process may have died while it was idle
-            pool = self._pools[i]
-            if pool is None:
-                context = multiprocessing.get_context("spawn")
-                pool = self._pools[i] = ProcessPoolExecutor(1, mp_context=context, initializer=_attend)
+            pool = self._pools[i] or self._start(i)
             try:
                 future = pool.submit(execute, batch)
                 break
@@ -115,9 +130,24 @@ class Processes:
         self._busy[future] = i
         return future
 
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
+    def _start(self, i: int) -> ProcessPoolExecutor:
+        """A process; the first one of all is waited for, so that a script that cannot be imported is told at once."""
+        context = multiprocessing.get_context("spawn")
+        pool = self._pools[i] = ProcessPoolExecutor(1, mp_context=context, initializer=_attend)
+        if not self._tried:
+            future = pool.submit(identity)
+            processes = list((pool._processes or {}).values())
+            try:
+                future.result()
+                self._tried = True
+            except BrokenProcessPool as error:
+                for process in processes:
+                    process.join()
+                if any(process.exitcode == 1 for process in processes):  # an error; else it was killed
+                    raise SettingError(
+                        f"a process ended while it started; its own error stands above. Most often: {GUARD}"
+                    ) from error
+        return pool
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
@@ -153,7 +183,7 @@ def _attend() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Borrowed:
+class Borrowed(_Futures):
     """An executor that the caller made and closes."""
 
     def __init__(self, executor: Executor, slots: int) -> None:
@@ -168,10 +198,6 @@ class Borrowed:
     def submit(self, batch: Batch) -> Future[Outcome]:
         """Begin a batch."""
         return self._executor.submit(execute, batch)
-
-    def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
-        """See Engine."""
-        return iter(wait(futures, timeout, "FIRST_COMPLETED").done)
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
         """See Engine."""
@@ -325,7 +351,7 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
             client = Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
             raise SettingError(
-                f"no Dask cluster could be started on this machine ({error}); try again"
+                f"no Dask cluster could be started on this machine ({error}). Most often: {GUARD}"
             ) from error
 
         def close() -> None:

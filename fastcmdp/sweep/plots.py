@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fastcmdp.errors import SettingError
 from fastcmdp.plots import STYLE
-from fastcmdp.sweep.analysis import Analysis, Cell, Exponent
+from fastcmdp.sweep.analysis import Analysis, Exponent
+from fastcmdp.sweep.cells import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's, without yellow, which is faint on white, and with a grey in its place.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
+_BEYOND = math.log(2.0)  # how far a slope may be drawn above and below the points
 PANELS = 9  # models that are drawn; tables have all of them
 
 
@@ -121,17 +123,19 @@ def _points(found: Analysis, exponent: Exponent) -> list[tuple[NDArray[Any], NDA
 
 
 def _lines(axes: Axes, exponent: Exponent, points: list[tuple[Any, Any]], colour: str) -> None:
-    """The fitted slope, solid, and the claimed one, dashed, through the middle of the points."""
+    """The fitted slope, solid, and the claimed one, dashed, through the middle of the points and not beyond them."""
     if not points:
         axes.text(0.5, 0.5, "not reached", transform=axes.transAxes, ha="center", color="#777777")
         return
     x = np.log(np.concatenate([p[0] for p in points]))
     y = np.log(np.concatenate([p[1] for p in points]))
-    ends = np.array([x.min(), x.max()])
-    if ends[1] <= ends[0]:
+    if x.max() <= x.min():
         return
     for slope, style, shade in ((exponent.exponent, "-", colour), (exponent.claimed, "--", "#000000")):
         if slope is not None and math.isfinite(slope):
+            heights = np.array([y.min(), y.max()]) - y.mean() + [-_BEYOND, _BEYOND]
+            across = np.sort(heights / slope) if slope else np.array([-np.inf, np.inf])
+            ends = np.clip([x.min(), x.max()], *(x.mean() + across))
             axes.plot(
                 np.exp(ends), np.exp(y.mean() + slope * (ends - x.mean())), style, color=shade,
                 linewidth=2.0 if style == "-" else 1.1, zorder=3,

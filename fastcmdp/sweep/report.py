@@ -16,12 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import fastcmdp
 from fastcmdp.sweep.analysis import Analysis, Exponent, Reached, analyse
-from fastcmdp.sweep.coordinator import Status, status_of
+from fastcmdp.sweep.durable import StoreError, write_durably
 from fastcmdp.sweep.plots import plot_curves, plot_exponents
-from fastcmdp.sweep.store import Store, StoreError, write_durably
+from fastcmdp.sweep.progress import Status, status_of
+from fastcmdp.sweep.store import Store
+from fastcmdp.text import number, table
+from fastcmdp.version import __version__
 
+_PAGE = Path(__file__).with_name("page.html")
+HEAD = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "in the fit", "capped"]
 MOST_ROWS = 2000  # of a table on the page; the CSV files have all
 
 
@@ -53,19 +57,15 @@ class Report:
 
     def text(self) -> str:
         """The table of exponents, for reading."""
-        head = ["algorithm", "exponent", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
-        table = [head, *(_exponent_row(e) for e in self.analysis.exponents)]
-        widths = [max(len(row[k]) for row in table) for k in range(len(head))]
-        lines = []
-        for name, *figures in table:
-            aligned = (f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))
-            lines.append("  ".join([f"{name:{widths[0]}}", *aligned]))
-        note = []
+        lines = [
+            table([HEAD, *(_exponent_row(e) for e in self.analysis.exponents)]),
+            *self.analysis.remarks(),
+        ]
         if self.status.done < self.status.tasks:
-            note = [
+            lines.append(
                 f"{self.status.done:,} of {self.status.tasks:,} tasks are done: these figures will change"
-            ]
-        return "\n".join([*lines, *note])
+            )
+        return "\n".join(lines)
 
 
 def report(
@@ -113,8 +113,8 @@ def report(
         "curves": _curves(found),
         "ends": _ends(found),
     }
-    for name, table in tables.items():
-        write_durably(target / f"{name}.csv", _csv(table))
+    for name, rows in tables.items():
+        write_durably(target / f"{name}.csv", _csv(rows))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
     page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
     write_durably(target / "report.html", page.encode())
@@ -205,38 +205,37 @@ def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes
         "REACHED": _reached(found),
         "SPECIFICATION": _e(spec.to_toml()),
         "FACTS": _e(json.dumps(facts, indent=1)),
-        "VERSION": _e(fastcmdp.__version__),
+        "VERSION": _e(__version__),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match.group(1)], _PAGE.read_text("utf-8"))
 
 
 def _exponent_row(e: Exponent) -> list[str]:
     """Figures as the text shows them, and the page."""
     return [
         e.algorithm,
-        _number(e.exponent, 2),
-        _interval(e.low, e.high),
-        _number(e.ends, 2),
+        "= of ends" if e.method == "budget" else number(e.exponent, ".2f"),
+        "" if e.method == "budget" else _interval(e.low, e.high),
+        number(e.ends, ".2f"),
         _interval(e.ends_low, e.ends_high),
         "-" if e.claimed is None else f"{e.claimed:g}",
-        f"{e.points} of {e.asked}",
+        f"{e.points} of {e.asked} {'ends' if e.method == 'budget' else 'targets'}",
         str(e.capped),
     ]
 
 
 def _exponents(found: Analysis) -> str:
-    head = ["algorithm", "exponent p", "95 %", "of ends", "95 %", "claimed", "reached", "capped"]
-    head += ["diverged runs", "bound of Table 1", "policies"]
+    head = [*HEAD, "diverged runs", "bound of Table 1", "policies"]
     rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in found.exponents]
-    return _table("exponents", head, rows)
+    return _table("exponents", head, rows) + "".join(f"<p>{_e(text)}.</p>" for text in found.remarks())
 
 
 def _reached(found: Analysis) -> str:
     head = ["algorithm", "model", "ε", "samples needed", "95 %", "share of draws", "its schedule", "capped"]
     rows = [
         [
-            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, 4), f"{r.share:.0%}",
-            _number(r.scheduled, 4), "yes" if r.capped else "",
+            r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, ".4g"),
+            f"{r.share:.0%}", number(r.scheduled, ".4g"), "yes" if r.capped else "",
         ]
         for r in found.reached[:MOST_ROWS]
     ]  # fmt: skip
@@ -253,7 +252,11 @@ def _needed(samples: float) -> str:
 
 def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = "".join(f'<th scope="col"><button>{_e(text)}</button></th>' for text in head)
-    lines = ("".join(f"<td>{_e(text)}</td>" for text in row) for row in rows)
+    # The head stands with each cell too, for screens too narrow for columns.
+    lines = (
+        "".join(f'<td data-head="{_e(h)}">{_e(text)}</td>' for h, text in zip(head, row, strict=True))
+        for row in rows
+    )
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     inner = f"<thead><tr>{cells}</tr></thead><tbody>\n{body}\n</tbody>"
     return f'<div class="wide"><table id="{name}">{inner}</table></div>'
@@ -263,93 +266,9 @@ def _image(svg: bytes, text: str) -> str:
     return f'<img alt="{_e(text)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
 
 
-def _number(value: float, digits: int) -> str:
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:.{digits}f}" if digits <= 2 else f"{value:.{digits}g}"
-
-
-def _interval(low: float, high: float, digits: int = 2) -> str:
-    return "-" if not math.isfinite(low) else f"{_number(low, digits)} to {_number(high, digits)}"
+def _interval(low: float, high: float, form: str = ".2f") -> str:
+    return "-" if not math.isfinite(low) else f"{number(low, form)} to {number(high, form)}"
 
 
 def _e(text: str) -> str:
     return html.escape(str(text))
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{TITLE}}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 84rem; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0.3rem; }
-h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
-p { max-width: 50rem; }
-img { display: block; max-width: 100%; height: auto; margin: 1rem 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-#samples td:nth-child(2), #samples th:nth-child(2) { text-align: left; }
-th { border-bottom: 2px solid #999; vertical-align: bottom; }
-th button { all: unset; cursor: pointer; font-weight: 600; }
-th button:focus-visible { outline: 2px solid #0072b2; }
-th[aria-sort="ascending"] button::after { content: " \\25B2"; }
-th[aria-sort="descending"] button::after { content: " \\25BC"; }
-tbody tr:hover { background: #f5f8fb; }
-pre { background: #f6f6f6; padding: 0.8rem 1rem; overflow-x: auto; font-size: 12.5px; max-height: 26rem; }
-</style>
-</head>
-<body>
-<h1>{{TITLE}}</h1>
-<p>{{STATE}}</p>
-
-<h2>Exponents</h2>
-<p>Samples of one run needed for an error of at most &epsilon; are fitted by
-a<sub>model</sub> &middot; &epsilon;<sup>&minus;p</sup>. The error is the larger of gap and violation of the
-mixture so far, means over replicates, in kernel units (rewards in [0, 1]). &ldquo;Of ends&rdquo; is the exponent of all
-samples of a run against the error at its end, whether or not that met its &epsilon;. Intervals: 95 %, bootstrap over
-models and replicates. &ldquo;Capped&rdquo; counts configurations whose schedule was cut to the sweep's cap; targets
-beyond it, targets that were not reached, and those that the first policy meets, are not in the fit.</p>
-{{EXPONENTS}}
-{{EXPONENT_PLOT}}
-
-<h2>Error against samples</h2>
-{{CURVES}}
-<p>Lines: the longest runs of each algorithm, with the 95 % band of the mean over replicates. Dots: the ends of its runs
-for other targets. At most nine models are drawn.</p>
-
-<h2>Samples needed</h2>
-<p>A click on a column's head sorts by it.</p>
-{{REACHED}}
-
-<h2>Specification</h2>
-<pre>{{SPECIFICATION}}</pre>
-
-<h2>Versions and machine</h2>
-<pre>{{FACTS}}</pre>
-<p>Made by fastcmdp {{VERSION}}.</p>
-<script>
-// Sort a table by a column: numbers by value, what is no number after them, by its letters.
-for (const table of document.querySelectorAll("table")) {
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, k) => head.firstChild.addEventListener("click", () => {
-    const up = head.getAttribute("aria-sort") !== "ascending";
-    heads.forEach(other => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    const key = row => {
-      const text = row.cells[k].textContent, x = parseFloat(text);
-      return [isNaN(x) ? Infinity : x, text];
-    };
-    const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
-    rows.sort(([[x, s]], [[y, t]]) => (up ? 1 : -1) * (x === y ? s.localeCompare(t) : x < y ? -1 : 1));
-    table.tBodies[0].append(...rows.map(([, row]) => row));
-  }));
-}
-</script>
-</body>
-</html>
-"""

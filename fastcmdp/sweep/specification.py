@@ -17,164 +17,44 @@
     name = "pd-anpg"
     c_K = 100                    # settings of the algorithm, constants of its schedule
     constants = "tuned.toml"     # a file of `fastcmdp tune`; also at the top, for all algorithms
+    policy = "neural:32"         # a policy class by name (`fastcmdp.policy_names`); also at the top
 
 One combination of a model, an algorithm and a target is a *configuration*; one replicate of it is a *task*, one run.
 """
 
 from __future__ import annotations
 
-import inspect
-import itertools
-import json
-import math
-import re
-import sys
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
-from urllib.parse import quote
-
-import numpy as np
 
 from fastcmdp.algorithms import ALGORITHMS
-from fastcmdp.algorithms.base import Algorithm, require
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant, name_of, variant
-from fastcmdp.cmdp import CMDP
-from fastcmdp.envs import GENERATORS, from_spec
-from fastcmdp.envs.checks import unknown
+from fastcmdp.check import is_whole
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.io import ENDINGS, load
-from fastcmdp.io.files import opened
+from fastcmdp.policy_names import policy_named
+from fastcmdp.sweep.models import Model, Models, check_models
+from fastcmdp.sweep.settings import (
+    Places,
+    Where,
+    floats,
+    is_positive,
+    path_text,
+    query_text,
+    require_at,
+)
+from fastcmdp.text import plain, toml_key, toml_value, unknown
 
-MOST = 1 << 22  # bytes of a specification
-_KINDS = ("generator", "gym", "file", "model")
-_OWN = ("name", "label", "constants", "epsilon", "samples")  # keys of an algorithm that are no settings of it
-_FILE_KEYS = ("gamma", "reward", "constraints", "start", "files", "limits")
-
-
-@dataclass(frozen=True)
-class Model:
-    """One model of a sweep, as workers get it.
-
-    Attributes
-    ----------
-    label : str
-        Its name in the store; no two models of a sweep share one.
-    spec : str
-        `env:...`, `gym:...`, or the path of a file.
-    naming : mapping
-        For a file: what `fastcmdp.load` is told, and ``limits``.
-    """
-
-    label: str
-    spec: str
-    naming: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is read from a file."""
-        return not self.spec.startswith(("env:", "gym:"))
-
-    def build(self) -> CMDP:
-        """The model itself; errors as of `fastcmdp.load` and `fastcmdp.envs.from_spec`."""
-        if not self.is_file:
-            return from_spec(self.spec)
-        naming = dict(self.naming)
-        limits = naming.pop("limits", None)
-        cmdp = load(self.spec, **naming)
-        return cmdp.with_limits(limits) if limits else cmdp
-
-
-@dataclass(frozen=True)
-class Models:
-    """Models of one kind: exactly one of the first four, and settings, of which lists make grids.
-
-    Parameters
-    ----------
-    generator : str, optional
-        A name in `fastcmdp.envs.GENERATORS`; settings are its parameters.
-    gym : str, optional
-        A Gymnasium id; settings are those of `fastcmdp.envs.from_gymnasium`.
-    file : str, optional
-        A file; settings are ``gamma``, ``reward``, ``constraints``, ``start``, ``files``, ``limits``. Only a list of
-        gammas makes a grid.
-    model : str, optional
-        As on the command line: a file, `env:NAME?key=value&...` or `gym:ID?...`; the only setting is ``gamma``.
-    settings : mapping
-        A parameter that is itself a tuple of numbers (``limit`` of two constraints) is a list within the list.
-
-    Examples
-    --------
-    >>> grid = Models(generator="garnet", settings={"n_states": [5, 10], "seed": [0, 1]})
-    >>> [made.label for made in grid.expand()][:2]
-    ['env:garnet?n_states=5&seed=0', 'env:garnet?n_states=5&seed=1']
-    """
-
-    generator: str | None = None
-    gym: str | None = None
-    file: str | None = None
-    model: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    places: Places = field(default_factory=dict, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", plain(dict(self.settings)))
-        for kind in ("file", "model"):
-            if isinstance(value := getattr(self, kind), Path):
-                object.__setattr__(self, kind, str(value))
-        _check_models(self.to_dict(), lambda *_: "models: ")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a table of the TOML file."""
-        kind = {name: getattr(self, name) for name in _KINDS if getattr(self, name) is not None}
-        return kind | dict(self.settings)
-
-    def count(self, gammas: Sequence[float] = ()) -> int:
-        """How many models the grid has, at most: `expand` makes each once."""
-        lengths = {
-            key: len(_as_list(value))
-            for key, value in self.settings.items()
-            if not self._path or key == "gamma"
-        }
-        return math.prod(lengths.values()) * (len(gammas) if gammas and not self._has_gamma else 1)
-
-    @property
-    def _path(self) -> str | None:
-        return self.file or (self.model if self.model is not None and _is_file(self.model) else None)
-
-    @property
-    def _has_gamma(self) -> bool:
-        spec = self.model
-        return "gamma" in self.settings or (spec is not None and re.search(r"[?&]gamma=", spec) is not None)
-
-    def expand(self, folder: Path = Path(), gammas: Sequence[float] = ()) -> list[Model]:
-        """All models of the grid; files are sought from ``folder``; ``gammas`` are for those that give none."""
-        settings = dict(self.settings)
-        spec = self.model
-        path = self._path
-        if gammas and not self._has_gamma:
-            settings["gamma"] = list(gammas)
-        if path is not None:
-            found = []
-            for gamma in _as_list(settings.pop("gamma", None)):
-                naming = settings if gamma is None else settings | {"gamma": float(gamma)}
-                query = "&".join(f"{key}={_text(value)}" for key, value in naming.items())
-                full = dict(naming)
-                if "files" in full:
-                    full["files"] = [str(folder / name) for name in _as_list(full["files"])]
-                found.append(Model(path + "?" * bool(query) + query, str(folder / path), full))
-            return found
-        if spec is None:
-            spec = f"env:{self.generator}" if self.gym is None else f"gym:{self.gym}"
-        grids = {key: _as_list(value) for key, value in settings.items()}
-        found = []
-        for values in itertools.product(*grids.values()):
-            query = "&".join(f"{key}={_text(value)}" for key, value in zip(grids, values, strict=True))
-            joined = spec + ("&" if "?" in spec else "?") + query if query else spec
-            found.append(Model(joined, joined))
-        return found
+OWN = (
+    "name",
+    "label",
+    "policy",
+    "constants",
+    "epsilon",
+    "samples",
+)  # keys of an algorithm that are no settings of it
 
 
 @dataclass(frozen=True)
@@ -193,6 +73,8 @@ class Algorithms:
         A file that `fastcmdp tune` wrote, or constants of the schedule; settings win over them. A Sweep reads the file.
     epsilon, samples : sequences of float, optional
         Instead of those of the sweep.
+    policy : str, optional
+        A policy class by name, as `policy_named` reads it, instead of that of the sweep; part of the default label.
 
     Examples
     --------
@@ -206,6 +88,7 @@ class Algorithms:
     constants: str | Mapping[str, float] | None = None
     epsilon: Sequence[float] | None = None
     samples: Sequence[float] | None = None
+    policy: str | None = None
     places: Places = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -214,7 +97,7 @@ class Algorithms:
     @property
     def title(self) -> str:
         """What it is called in the store."""
-        return self.label or self.variant().label
+        return self.label or self.variant().label + (f" {self.policy}" if self.policy else "")
 
     def variant(self) -> Variant:
         """The algorithm with its settings."""
@@ -223,7 +106,7 @@ class Algorithms:
             if key in named.settings:
                 raise SettingError(f"{key} is given twice: in the name {self.name!r}, and beside it")
         settings = {key: tuple(v) if isinstance(v, list) else v for key, v in self.settings.items()}
-        query = "&".join(f"{key}={_text(value)}" for key, value in settings.items())
+        query = "&".join(f"{key}={query_text(value)}" for key, value in settings.items())
         names = named.algorithm.setting_names()
         own: dict[str, Any] = {key: value for key, value in settings.items() if key in names}
         made: Any = named.algorithm
@@ -234,8 +117,8 @@ class Algorithms:
 
     def to_dict(self) -> dict[str, Any]:
         """As a table of the TOML file."""
-        own = {"label": self.label, "constants": self.constants}
-        lists = {"epsilon": _floats(self.epsilon), "samples": _floats(self.samples)}
+        own = {"label": self.label, "policy": self.policy, "constants": self.constants}
+        lists = {"epsilon": floats(self.epsilon), "samples": floats(self.samples)}
         return {"name": self.name} | {k: v for k, v in (own | lists).items() if v} | dict(self.settings)
 
 
@@ -267,6 +150,9 @@ class Sweep:
     constants : str or mapping, optional
         For all algorithms that have none of their own: a file that `fastcmdp tune` wrote, what `fastcmdp.tune` returned
         or its ``constants``.
+    policy : str
+        The policy class by name, such as `neural:32` (`fastcmdp.policy_names`), for all algorithms that name none;
+        default: tabular, and log-linear for simulators.
 
     Raises
     ------
@@ -293,22 +179,23 @@ class Sweep:
     title: str = ""
     folder: Path = field(default=Path(), compare=False)
     constants: InitVar[Any] = None
+    policy: str = ""
 
     def __post_init__(self, constants: Any) -> None:
         object.__setattr__(self, "folder", Path(self.folder).absolute())
         object.__setattr__(self, "models", tuple(map(_models_of, _several(self.models, Models))))
-        given = map(_algorithms_of, _named(_several(self.algorithms, Algorithms)))
+        given = map(_algorithms_of, named(_several(self.algorithms, Algorithms)))
         object.__setattr__(self, "algorithms", tuple(given))
         for name in ("epsilon", "samples", "gamma"):
-            object.__setattr__(self, name, tuple(_floats(getattr(self, name))))
+            object.__setattr__(self, name, tuple(floats(getattr(self, name))))
         for name in ("seed", "replicates", "points", "cap"):
             object.__setattr__(self, name, plain(getattr(self, name)))
-        _check(self.to_dict(), lambda *keys: f"{_path(keys[:-1])}: " if len(keys) > 1 else "")
+        check(self.to_dict(), lambda *keys: f"{path_text(keys[:-1])}: " if len(keys) > 1 else "")
         read = []
         for i, each in enumerate(self.entries):
             place = "constants" if each.constants is None else f"algorithms[{i}].constants"
             chosen = constants if each.constants is None else each.constants
-            values = _constants(chosen, each.variant(), self.folder, f"{place}: ")
+            values = constants_of(chosen, each.variant(), self.folder, f"{place}: ")
             read.append(Algorithms(**{**each.__dict__, "constants": values or None}))
         object.__setattr__(self, "algorithms", tuple(read))
 
@@ -337,6 +224,7 @@ class Sweep:
                 ("samples", list(self.samples)),
                 ("cap", self.cap),
                 ("gamma", list(self.gamma)),
+                ("policy", self.policy),
             )
             if value
         }
@@ -350,83 +238,12 @@ class Sweep:
         """The specification as TOML; `loads` reads it back."""
         tables, lines = ("models", "algorithms"), []
         whole = self.to_dict()
-        lines = [f"{key} = {_toml(value)}" for key, value in whole.items() if key not in tables]
+        lines = [f"{key} = {toml_value(value)}" for key, value in whole.items() if key not in tables]
         for name in tables:
             for table in whole[name]:
                 lines += ["", f"[[{name}]]"]
-                lines += [f"{_key(key)} = {_toml(value)}" for key, value in table.items()]
+                lines += [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()]
         return "\n".join(lines) + "\n"
-
-
-def read(path: str | Path) -> Sweep:
-    """The specification in a TOML file; files of constants are read, and hold from then on.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError
-        As usual.
-    SettingError
-        Not TOML, an unknown key or a bad value; the message names the line and the nearest valid name.
-    """
-    path = Path(path)
-    with opened(path) as file:
-        data = file.read(MOST + 1)
-    if len(data) > MOST:
-        raise SettingError(f"{path}: more than {MOST} bytes are no specification")
-    try:
-        return loads(data.decode(), path.parent, str(path))
-    except UnicodeDecodeError as error:
-        raise SettingError(f"{path}: not UTF-8 ({error})") from error
-
-
-def loads(text: str, folder: Path = Path(), name: str = "specification") -> Sweep:
-    """The specification in a text; see `read`.
-
-    Examples
-    --------
-    >>> loads('replicate = 4')
-    Traceback (most recent call last):
-    fastcmdp.errors.SettingError: specification, line 1: unknown key: 'replicate'; did you mean 'replicates'? ...
-    """
-    try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise SettingError(f"{name}: not TOML ({error})") from error
-    lines = _lines(text)
-
-    def where(*keys: Any) -> str:
-        at = next((lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in lines), None)
-        return f"{name}: " if at is None else f"{name}, line {at}: "
-
-    for table in (found, *(t for t in _as_list(found.get("algorithms")) if isinstance(t, dict))):
-        for key in ("epsilon", "samples", "gamma"):
-            if table is found or key != "gamma":
-                table |= {key: [table[key]]} if _is_number(table.get(key)) else {}
-    if isinstance(found.get("algorithms"), str | list):
-        found["algorithms"] = _named(_as_list(found["algorithms"]))
-    if isinstance(found.get("models"), list):
-        found["models"] = [{"model": m} if isinstance(m, str) else m for m in found["models"]]
-    if isinstance(found.get("algorithms"), list):
-        found["algorithms"] = [{"name": a} if isinstance(a, str) else a for a in found["algorithms"]]
-    _check(found, where)
-    shared = found.pop("constants", None)
-    models = [
-        Models(**{k: v for k, v in table.items() if k in _KINDS},
-               settings={k: v for k, v in table.items() if k not in _KINDS}, places=_places(where, "models", i, table))
-        for i, table in enumerate(found.pop("models"))
-    ]  # fmt: skip
-    algorithms = []
-    for i, table in enumerate(found.pop("algorithms")):
-        constants = table.get("constants", shared)
-        at = ("algorithms", i, "constants") if "constants" in table else ("constants",)
-        chosen = Algorithms(
-            **{k: v for k, v in table.items() if k in _OWN and k != "constants"},
-            settings={k: v for k, v in table.items() if k not in _OWN},
-            places=_places(where, "algorithms", i, table),
-        )
-        values = _constants(constants, chosen.variant(), folder, where(*at))
-        algorithms.append(Algorithms(**{**chosen.__dict__, "constants": values or None}))
-    return Sweep(models=models, algorithms=algorithms, folder=folder, **found)
 
 
 def _several(given: Any, one: type) -> list[Any]:
@@ -436,7 +253,7 @@ def _several(given: Any, one: type) -> list[Any]:
     return list(given)
 
 
-def _named(given: Sequence[Any]) -> list[Any]:
+def named(given: Sequence[Any]) -> list[Any]:
     """The algorithms, with "all" spelt out."""
     return [name for item in given for name in (ALGORITHMS if item == "all" else [item])]
 
@@ -464,35 +281,7 @@ def _algorithms_of(item: Any) -> Algorithms:
     )
 
 
-Places = Mapping[str, str]
-"""Where the keys of a table stand, for messages, and under "" the table itself; empty for what is made in Python."""
-
-
-def _places(where: Where, name: str, i: int, table: Mapping[str, Any]) -> Places:
-    return {"": where(name, i)} | {key: where(name, i, key) for key in table}
-
-
-def place_of(places: Places, message: str) -> str:
-    """The place of the first key that a message names, or of the table."""
-    named = (key for key in places if key and re.search(rf"(?<![\w&?]){re.escape(key)}\b(?!=)", message))
-    return places.get(next(named, ""), "")
-
-
-def differences(old: Sweep, new: Sweep) -> list[str]:
-    """What differs between two specifications, a line each; empty if nothing does."""
-    before, after = dict(_leaves(old.to_dict())), dict(_leaves(new.to_dict()))
-    found = []
-    for key in [*before, *(key for key in after if key not in before)]:
-        if before.get(key) != after.get(key):
-            was, now = (json.dumps(d[key]) if key in d else "nothing" for d in (before, after))
-            found.append(f"{_path(key)}: was {was}, is {now}")
-    return found
-
-
-Where = Callable[..., str]
-
-
-def _check(found: Mapping[str, Any], where: Where) -> None:
+def check(found: Mapping[str, Any], where: Where) -> None:
     """Refuse what cannot be a specification; ``where`` tells the place of a key."""
     valid = [name for name in get_type_hints(Sweep) if name != "folder"] + ["constants"]
     for key in found:
@@ -501,23 +290,25 @@ def _check(found: Mapping[str, Any], where: Where) -> None:
     for name, least, most in (("replicates", 1, 2**31 - 1), ("points", 1, 10_000), ("seed", 0, 2**40 - 1)):
         value = found.get(name, least)
         accepted = f"an integer from {least} to {most}"
-        _require(_is_int(value) and least <= value <= most, where(name), name, value, accepted)
+        require_at(is_whole(value, least, most), where(name), name, value, accepted)
     cap = found.get("cap")
-    _require(cap is None or _is_positive(cap), where("cap"), "cap", cap, "a positive number")
+    require_at(cap is None or is_positive(cap), where("cap"), "cap", cap, "a positive number")
     title = found.get("title", "")
-    _require(isinstance(title, str), where("title"), "title", title, "text")
+    require_at(isinstance(title, str), where("title"), "title", title, "text")
+    if found.get("policy", "") != "":
+        _check_policy(found["policy"], where)
     _check_lists(found, where)
     gammas = found.get("gamma", [])
-    inside = isinstance(gammas, list) and all(_is_positive(gamma) and gamma < 1 for gamma in gammas)
-    _require(inside, where("gamma"), "gamma", gammas, "a list of numbers between 0 and 1")
+    inside = isinstance(gammas, list) and all(is_positive(gamma) and gamma < 1 for gamma in gammas)
+    require_at(inside, where("gamma"), "gamma", gammas, "a list of numbers between 0 and 1")
     for name in ("models", "algorithms"):
         tables = found.get(name)
-        _require(
+        require_at(
             isinstance(tables, list) and tables and all(isinstance(t, dict) for t in tables),
             where(name), name, tables, f"at least one table [[{name}]]",
         )  # fmt: skip
     for i, table in enumerate(found["models"]):
-        _check_models(table, lambda *keys, i=i: where("models", i, *keys))
+        check_models(table, lambda *keys, i=i: where("models", i, *keys))
     for i, table in enumerate(found["algorithms"]):
         _check_algorithm(table, lambda *keys, i=i: where("algorithms", i, *keys))
     targets = [
@@ -528,58 +319,43 @@ def _check(found: Mapping[str, Any], where: Where) -> None:
     _check_distinct(found, where)
 
 
+def _check_policy(text: object, where: Where) -> None:
+    require_at(isinstance(text, str), where("policy"), "policy", text, "text")
+    try:
+        policy_named(str(text))
+    except SettingError as error:
+        raise SettingError(f"{where('policy')}{error}") from error
+
+
 def _check_lists(table: Mapping[str, Any], where: Where) -> None:
     for name in ("epsilon", "samples"):
         values = table.get(name, [])
-        good = isinstance(values, list) and all(map(_is_positive, values))
-        _require(good, where(name), name, values, "a list of positive numbers")
-
-
-def _check_models(table: Mapping[str, Any], where: Where) -> None:
-    kinds = [name for name in _KINDS if name in table]
-    if len(kinds) != 1:
-        near = next((unknown("key", key, _KINDS) + "; " for key in table if key not in _FILE_KEYS), "")
-        raise SettingError(f"{where()}{'' if kinds else near}a model has one of {', '.join(_KINDS)}")
-    (kind,) = kinds
-    name = table[kind]
-    _require(isinstance(name, str) and name, where(kind), kind, name, "text")
-    settings = [key for key in table if key != kind]
-    if kind == "generator":
-        if name not in GENERATORS:
-            raise SettingError(where(kind) + unknown("generator", name, GENERATORS))
-        valid: Sequence[str] | None = list(inspect.signature(GENERATORS[name]).parameters)
-    elif kind == "gym":
-        valid = None  # whatever the environment takes
-    else:
-        valid = _FILE_KEYS if kind == "file" or _is_file(name) else ("gamma",)
-    for key in settings:
-        if valid is not None and key not in valid:
-            raise SettingError(where(key) + unknown(f"setting of {name}", key, valid))
-        value = table[key]
-        plainly = value is None or isinstance(value, str | int | float | list)
-        _require(plainly and value != [], where(key), key, value, "a value, or a list of them")
+        good = isinstance(values, list) and all(map(is_positive, values))
+        require_at(good, where(name), name, values, "a list of positive numbers")
 
 
 def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     name = table.get("name")
-    _require(isinstance(name, str) and name, where("name"), "name", name, "the name of an algorithm")
+    require_at(isinstance(name, str) and name, where("name"), "name", name, "the name of an algorithm")
     try:
         of = variant(str(name)).algorithm
     except SettingError as error:
         raise SettingError(f"{where('name')}{error}") from error
     valid = (set(of.setting_names()) | set(of.constants) | set(of.schedule_names())) - {"outer"}
     for key in table:
-        if key not in _OWN and key not in valid:
-            raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(_OWN)))
+        if key not in OWN and key not in valid:
+            raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(OWN)))
+    if "policy" in table:
+        _check_policy(table["policy"], where)
     label = table.get("label", "a")
-    _require(isinstance(label, str) and label, where("label"), "label", label, "text")
+    require_at(isinstance(label, str) and label, where("label"), "label", label, "text")
     _check_lists(table, where)
     constants = table.get("constants", {})
     accepted = "a file of `fastcmdp tune`, or a table of constants"
-    _require(_is_constants(constants), where("constants"), "constants", constants, accepted)
-    settings = {key: value for key, value in table.items() if key not in _OWN}
+    require_at(_is_constants(constants), where("constants"), "constants", constants, accepted)
+    settings = {key: value for key, value in table.items() if key not in OWN}
     for key, value in settings.items():
-        _require(not isinstance(value, dict), where(key), key, value, "a value")
+        require_at(not isinstance(value, dict), where(key), key, value, "a value")
     made = Algorithms(str(name), settings)
     try:
         made.variant()
@@ -600,30 +376,19 @@ def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
         labels[label] = i
 
 
-def plain(value: Any) -> Any:
-    """A setting in the types of JSON."""
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple | range):
-        return [plain(part) for part in value]
-    return value
-
-
 def label_of(table: Mapping[str, Any]) -> str:
     """What an algorithm is called in the store."""
-    settings = {key: value for key, value in table.items() if key not in _OWN}
-    return str(table.get("label") or Algorithms(table["name"], settings).variant().label)
+    settings = {key: value for key, value in table.items() if key not in OWN}
+    return Algorithms(table["name"], settings, table.get("label"), policy=table.get("policy")).title
 
 
-def _constants(given: Any, of: Variant, folder: Path, where: str) -> dict[str, float]:
+def constants_of(given: Any, of: Variant, folder: Path, where: str) -> dict[str, float]:
     """Constants of a schedule, from a file or a table."""
     if given is None:
         return {}
     from fastcmdp.tuned import check_constants, constants_for, read_constants
 
-    _require(
+    require_at(
         _is_constants(given), where, "constants", given, "a file of `fastcmdp tune`, or a table of constants"
     )
     given = getattr(given, "constants", given)  # what `fastcmdp.tune` returned
@@ -639,105 +404,5 @@ def _constants(given: Any, of: Variant, folder: Path, where: str) -> dict[str, f
     return {key: value for key, value in (found or {}).items() if key not in of.settings}
 
 
-def _require(holds: object, where: str, name: str, value: object, accepted: str) -> None:
-    require(holds, where + name, value, accepted)
-
-
 def _is_constants(value: object) -> bool:
     return isinstance(value, str | Path | Mapping) or isinstance(getattr(value, "constants", None), Mapping)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and 0 < float(value) < math.inf
-
-
-def _is_number(value: Any) -> bool:
-    """Whether value is a number that a float can be."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return isinstance(value, float) or abs(value) <= sys.float_info.max
-
-
-def _is_file(spec: str) -> bool:
-    return spec.partition(":")[0] not in ("env", "gym") and spec.lower().endswith(tuple(ENDINGS))
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple | range) else [value]
-
-
-def _floats(values: Any) -> list[Any]:
-    """Numbers as floats, anything else as it is, to be refused later."""
-    given = () if values is None else _as_list(plain(values))
-    return [float(v) if _is_positive(v) else v for v in given]
-
-
-def _text(value: Any) -> str:
-    """A setting as in `env:NAME?key=value`."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(_text(part) for part in value)
-    return quote(value, safe="/:<>= ") if isinstance(value, str) else repr(value)
-
-
-def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The values of a specification by their places; lists of plain values are one value."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _leaves(part, (*path, key))
-    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-        for i, part in enumerate(value):
-            yield from _leaves(part, (*path, i))
-    else:
-        yield path, value
-
-
-def _path(keys: Sequence[Any]) -> str:
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-    return text.removeprefix(".")
-
-
-_HEADER = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
-_ENTRY = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([\w-]+))\s*(?:=|\.)")
-
-
-def _lines(text: str) -> dict[tuple[Any, ...], int]:
-    """The lines on which keys stand. A scan, not a parser: what it misses is told without a line."""
-    found: dict[tuple[Any, ...], int] = {}
-    counts: dict[str, int] = {}
-    table: tuple[Any, ...] = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            name = header.group(1)
-            table = (name, counts.get(name, 0))
-            counts[name] = counts.get(name, 0) + 1
-            found.setdefault(table[:1], number)
-            found[table] = number
-        elif single := re.match(r"\s*\[\s*([\w-]+)", line):
-            table = (single.group(1),)
-            found.setdefault(table, number)
-        elif entry := _ENTRY.match(line):
-            found.setdefault((*table, next(part for part in entry.groups() if part is not None)), number)
-    return found
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else _toml(name)
-
-
-def _toml(value: Any) -> str:
-    """A value of a specification in TOML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(part)}" for key, part in value.items()) + " }"
-    if isinstance(value, list | tuple | range):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)

@@ -5,32 +5,22 @@
     DIR/plan.parquet     all configurations with their settings
     DIR/parts/*.parquet  one a finished batch: a row for each run and trace point
     DIR/failures/*.json  tasks that raised an error: inputs and traceback
-    DIR/sessions/*.json  one for each `sweep run`, under way or over: where, since when, with which engine
-    DIR/claims/*.json    tasks that a session has under way
     DIR/aside/           parts that were damaged
 
 A part is written to a temporary name, flushed to disk, and renamed to the hash of its bytes: so a file with a name
 that fits is whole. Rows hold what a run computed and nothing else; who computed it and how long it took stands in the
 metadata of the part. So the rows of two sweeps of the same specification are the same, bit for bit, however often
 they were interrupted; `digest` is a hash of them.
-
-Sessions share a folder without a server. Each claims the tasks it has under way, under a lock on the folder that is
-held for milliseconds; a claim lasts as long as its session: the process exists on this machine, or its file has been
-touched within `HEARTBEAT` on another. Where locks do not work (some network file systems) two sessions may compute the
-same task; then one of the two is dropped, when it is written or when it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import platform
 import secrets
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,76 +30,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fastcmdp.envs.checks import unknown
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.io.files import replacing
-from fastcmdp.sweep.specification import Model, Sweep, loads, plain
+from fastcmdp.sweep.claims import Claims
+from fastcmdp.sweep.durable import StoreError, json_bytes, read_json, remedy, write_durably
+from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.reading import loads
+from fastcmdp.sweep.rows import SCHEMA
+from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, Omitted, Plan
+from fastcmdp.text import plain, unknown
 
 FORMAT = 1
-HEARTBEAT = 120.0  # seconds without a sign of life after which a session on another machine is taken for dead
 
-_F, _I, _L = pa.float64(), pa.int64(), pa.list_(pa.float64())
-SCHEMA = pa.schema(
-    [
-        ("task", pa.string()), ("configuration", pa.string()), ("algorithm", pa.string()), ("model", pa.string()),
-        ("gamma", _F), ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("replicate", pa.int32()),
-        ("seed", _I), ("point", pa.int32()), ("outer", _I), ("samples", _I),
-        ("reward", _F), ("gap", _F), ("violation", _F), ("error", _F), ("kernel_gap", _F), ("kernel_slack", _L),
-        ("constraints", _L), ("duals", _L),
-        ("last_reward", _F), ("last_gap", _F), ("last_violation", _F), ("last_constraints", _L),
-        ("diverged", _I), ("source", pa.string()),
-    ]
-)  # fmt: skip
-"""Columns of the parts; docs/sweeps.md says what they hold."""
-
+_F, _I = pa.float64(), pa.int64()
 PLAN = pa.schema(
     [
         ("key", pa.string()), ("model", pa.string()), ("fingerprint", pa.string()), ("gamma", _F),
         ("algorithm", pa.string()), ("version", _I), ("label", pa.string()), ("settings", pa.string()),
         ("epsilon", _F), ("budget", _F), ("capped", pa.bool_()), ("points", _I), ("samples", _F), ("replicates", _I),
-        ("states", _I), ("choices", _I),
+        ("states", _I), ("choices", _I), ("policy", pa.string()), ("policy_fingerprint", pa.string()),
     ]
 )  # fmt: skip
 
 WORDS = ["task", "configuration", "algorithm", "model", "source"]  # few values, so kept as dictionaries
-
-
-class StoreError(OSError):
-    """The folder cannot be read or written; the message says what to do."""
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """A file that is on disk, whole, once this returns, and absent or as before if it does not."""
-    try:
-        with replacing(path) as file:
-            file.write(data)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{path} could not be written ({error.strerror or error}); nothing is torn and what was stored is safe. "
-            f"{_remedy(error)}, then give the same command again"
-        ) from error
-
-
-def _remedy(error: OSError) -> str:
-    import errno
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "Free some space"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "Get permission to read and write there, or choose another folder"
-    return "Check the path and the disk"
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:  # some network file systems cannot
-        pass
-    finally:
-        os.close(handle)
 
 
 @dataclass
@@ -138,8 +81,8 @@ class Store:
     Attributes
     ----------
     path : Path
-    session : str
-        Name of this process's session.
+    claims : Claims
+        Who has what under way, this process's session among them.
     parts : dict from file names to sets of task names
         What has been seen in parts so far; `scan` looks again.
     set_aside : list of str
@@ -148,10 +91,9 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.session = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+        self.claims = Claims(self.path)
         self.parts: dict[str, set[bytes]] = {}
         self.set_aside: list[str] = []
-        self._n_claims = 0
         self._plan: tuple[int, Plan] | None = None
 
     # the folder
@@ -176,13 +118,13 @@ class Store:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{self.path}: no folder can be made or written there ({error.strerror or error}). {_remedy(error)}"
+                f"{self.path}: no folder can be made or written there ({error.strerror or error}). {remedy(error)}"
             ) from error
-        with self.lock():
+        with self.claims.lock():
             if self.exists:
                 return False
             self.write_plan(sweep, plan)
-            write_durably(self.path / "manifest.json", _json(dict(manifest) | {"format": FORMAT}))
+            write_durably(self.path / "manifest.json", json_bytes(dict(manifest) | {"format": FORMAT}))
         return True
 
     def _strangers(self) -> Iterator[Path]:
@@ -215,11 +157,11 @@ class Store:
             "earlier": earlier,
             "format": FORMAT,
         }
-        write_durably(self.path / "manifest.json", _json(body))
+        write_durably(self.path / "manifest.json", json_bytes(body))
 
     def manifest(self) -> dict[str, Any]:
         """Versions, machine, hashes of model files."""
-        return _read_json(self.path / "manifest.json")
+        return read_json(self.path / "manifest.json")
 
     def spec(self) -> Sweep:
         """The specification."""
@@ -308,7 +250,7 @@ class Store:
             return None
         except OSError as error:
             raise StoreError(
-                f"{path}: cannot be read ({error.strerror or error}). {_remedy(error)}"
+                f"{path}: cannot be read ({error.strerror or error}). {remedy(error)}"
             ) from error
         try:
             if hashlib.sha256(data).hexdigest()[:32] != path.stem:
@@ -332,7 +274,7 @@ class Store:
 
     def write_part(self, table: pa.Table, meta: Mapping[str, Any]) -> set[bytes]:
         """Write a batch without the tasks that another session has written meanwhile; the names of those written."""
-        with self.lock():
+        with self.claims.lock():
             self.scan()
             names = {name.encode() for name in pc.unique(table["task"]).to_pylist()}
             there = {name for name in names if any(name in tasks for tasks in self.parts.values())}
@@ -417,8 +359,8 @@ class Store:
 
     def write_failures(self, failures: Sequence[Failure]) -> None:
         """Keep tasks that raised errors."""
-        path = self.path / "failures" / f"{self.session}-{secrets.token_hex(4)}.json"
-        write_durably(path, _json([asdict(failure) for failure in failures]))
+        path = self.path / "failures" / f"{self.claims.session}-{secrets.token_hex(4)}.json"
+        write_durably(path, json_bytes([asdict(failure) for failure in failures]))
 
     def failures(self) -> dict[bytes, Failure]:
         """The last failure of each task that has no result."""
@@ -444,111 +386,6 @@ class Store:
         for path, names in entries.items():
             if all(name.encode() in done or last[name] != path.name for name in names):
                 path.unlink(missing_ok=True)
-
-    # sessions and claims
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """The folder's lock, which the system takes away from a process that dies; none where locks do not work."""
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise StoreError(
-                f"{self.path}: cannot be written ({error.strerror}). {_remedy(error)}"
-            ) from error
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
-    def begin(self, about: Mapping[str, Any]) -> None:
-        """Announce this session, and clean up after those that died."""
-        body = dict(about) | {
-            "host": platform.node(),
-            "boot": _boot(),
-            "process": os.getpid(),
-            "start": _start(),
-        }
-        write_durably(self.path / "sessions" / f"{self.session}.json", _json(body))
-        with self.lock():
-            self._clean()
-
-    def beat(self) -> None:
-        """A sign of life, for other machines."""
-        with contextlib.suppress(OSError):
-            os.utime(self.path / "sessions" / f"{self.session}.json")
-
-    def end(self, about: Mapping[str, Any]) -> None:
-        """Close this session: its claims are gone, what it did stays in its file."""
-        for path in (self.path / "claims").glob(f"{self.session}.*.json"):
-            path.unlink(missing_ok=True)
-        path = self.path / "sessions" / f"{self.session}.json"
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            body = json.loads(path.read_bytes()) | dict(about) | {"over": True}
-            write_durably(path, _json(body))
-
-    def alive(self, session: str) -> bool:
-        """Whether a session is under way."""
-        if session == self.session:
-            return True
-        path = self.path / "sessions" / f"{session}.json"
-        try:
-            body, touched = json.loads(path.read_bytes()), path.stat().st_mtime
-        except (OSError, ValueError):
-            return False
-        if not isinstance(body, dict) or body.get("over"):
-            return False
-        if (body.get("host"), body.get("boot")) == (platform.node(), _boot()):
-            return bool(body.get("start") == _start(int(body.get("process", -1))))
-        own = self.path / "sessions" / f"{self.session}.json"
-        self.beat()  # times of the same file system are compared, not clocks of two machines
-        now = own.stat().st_mtime if own.exists() else time.time()
-        return abs(now - touched) < HEARTBEAT  # nor is what was touched years ahead a sign of life
-
-    def claimed(self) -> set[bytes]:
-        """Tasks that other sessions have under way."""
-        found: set[bytes] = set()
-        lives: dict[str, bool] = {}
-        for path in (self.path / "claims").glob("*.json"):
-            session = path.name.partition(".")[0]
-            if session == self.session:
-                continue
-            if session not in lives:
-                lives[session] = self.alive(session)
-            if lives[session]:
-                with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-                    found |= {name.encode() for name in json.loads(path.read_bytes())}
-        return found
-
-    def claim(self, tasks: Iterable[bytes]) -> Path:
-        """Tell others that these are under way here; under `lock`. ``release`` takes the path."""
-        self._n_claims += 1
-        path = self.path / "claims" / f"{self.session}.{self._n_claims}.json"
-        write_durably(path, _json([name.decode() for name in tasks]))
-        return path
-
-    def release(self, claim: Path) -> None:
-        """The tasks of a claim are written, or given up."""
-        claim.unlink(missing_ok=True)
-
-    def running(self) -> list[str]:
-        """Sessions under way."""
-        return [
-            path.stem for path in sorted((self.path / "sessions").glob("*.json")) if self.alive(path.stem)
-        ]
-
-    def _clean(self) -> None:
-        """Remove what dead sessions left: claims, and files under temporary names older than a minute."""
-        for path in (self.path / "claims").glob("*.json"):
-            if not self.alive(path.name.partition(".")[0]):
-                path.unlink(missing_ok=True)
-        for folder in (self.path, *(p for p in self.path.iterdir() if p.is_dir())):
-            for path in folder.glob(".*.tmp"):
-                with contextlib.suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime > 60:
-                        path.unlink()
 
 
 def _hash_column(made: Any, column: Any) -> None:
@@ -583,35 +420,3 @@ def _ranks(names: Any) -> Any:
     ranks = np.empty(len(words), np.int64)
     ranks[np.argsort(words)] = np.arange(len(words))
     return ranks[column.indices.to_numpy()]
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(path.read_bytes())
-        if isinstance(found, dict):
-            return found
-        error = "no JSON object"
-    except ValueError as broken:
-        error = str(broken)
-    raise ModelError(f"{path}: damaged ({error}); restore it, or begin another sweep in another folder")
-
-
-def _boot() -> str:
-    """What tells one start of a machine from another."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
-
-
-def _start(process: int | None = None) -> str | None:
-    """When a process of this machine was started, in ticks since the machine was; None if there is none."""
-    try:
-        stat = Path(f"/proc/{process or os.getpid()}/stat").read_text()
-    except OSError:
-        return None
-    state, *rest = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else rest[18]

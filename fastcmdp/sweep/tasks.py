@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,17 @@ from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, ModelError, SettingError
 from fastcmdp.io import prism
-from fastcmdp.policies import TabularSoftmax
-from fastcmdp.sweep.specification import Algorithms, Model, Sweep, place_of, plain
+from fastcmdp.policies import Policy
+from fastcmdp.policy_names import PolicyName, policy_named
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.settings import place_of
+from fastcmdp.sweep.specification import Algorithms, Sweep
+from fastcmdp.text import plain
 
 MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
 MOST_MODELS = 1_000_000
-ROWS = 1  # version of what a run leaves in the store
+ROWS = 2  # version of what a run leaves in the store
 DRAWS = "fast"
 
 
@@ -44,7 +49,7 @@ class Configuration:
         `CMDP.fingerprint` of the model as it was when the sweep was planned.
     gamma : float
     size : (int, int)
-        Numbers of states and of choices.
+        Numbers of states and of choices; 0 and that of actions for a simulator.
     algorithm : str
         Name in the registry.
     version : int
@@ -61,6 +66,10 @@ class Configuration:
     samples : float
         Expected transitions of a run.
     replicates : int
+    policy : str
+        The policy class by name, files with their folders.
+    policy_fingerprint : str
+        Of the policy object as it was when the sweep was planned.
     """
 
     key: str
@@ -78,6 +87,8 @@ class Configuration:
     points: int
     samples: float
     replicates: int
+    policy: str = "tabular"
+    policy_fingerprint: str = "tabular-softmax"
 
 
 @dataclass(frozen=True)
@@ -168,19 +179,16 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     omitted: list[Omitted] = []
     for i, (model, grid) in enumerate(models.values()):
         try:
-            cmdp = build(model)
+            world = World(model, build(model))
         except (ModelError, SettingError, OSError) as error:
             raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
-        fingerprint = cmdp.fingerprint()
         for entry in sweep.entries:
-            chosen = _schedules(sweep, entry, model.label, cmdp)
-            for epsilon, budget, settings, capped in chosen:
-                if settings is None:
-                    omitted.append(Omitted(model.label, entry.title, epsilon, budget))
+            policy, fingerprint = _policy(sweep, entry, world)
+            for target in _schedules(sweep, entry, model.label, world.cmdp):
+                if target.settings is None:
+                    omitted.append(Omitted(model.label, entry.title, target.epsilon, target.budget))
                     continue
-                made = configuration(
-                    model, cmdp, fingerprint, entry.title, settings, epsilon, budget, capped, sweep
-                )
+                made = _configuration(world, entry.title, target, sweep, str(policy), fingerprint)
                 found.setdefault(made.key, made)
         if progress is not None:
             progress(i + 1, len(models))
@@ -210,9 +218,9 @@ def _check_size(sweep: Sweep) -> None:
 
 
 def build(model: Model) -> CMDP:
-    """The model, or an error that names it."""
+    """The model, or an error that names it; a Simulator has what a plan reads of a model."""
     try:
-        return model.build()
+        return cast(CMDP, model.build())
     except OSError as error:
         raise type(error)(
             f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
@@ -225,10 +233,55 @@ def build(model: Model) -> CMDP:
         raise SettingError(f"{model.label}: {error}") from error
 
 
-_Chosen = tuple[float | None, float | None, Algorithm | None, bool]
+class World:
+    """A model of a sweep, built."""
+
+    def __init__(self, model: Model, cmdp: CMDP) -> None:
+        self.model, self.cmdp, self.fingerprint = model, cmdp, cmdp.fingerprint()
+        simulated = isinstance(cmdp, Simulator)
+        self.policy = PolicyName("log-linear" if simulated else "tabular")  # where none is given
+        self.size = (0, cmdp.n_actions) if isinstance(cmdp, Simulator) else (cmdp.n_states, cmdp.n_choices)
+        self.bound: dict[str, tuple[Policy, Any]] = {}
+
+    def policies(self, name: PolicyName) -> tuple[Policy, Any]:
+        """The policy of a name, and what the kernels read of it; each made once."""
+        if str(name) not in self.bound:
+            policy = name.build(self.cmdp)
+            self.bound[str(name)] = policy, policy.bind(self.cmdp)
+        return self.bound[str(name)]
 
 
-def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[_Chosen]:
+def _policy(sweep: Sweep, entry: Algorithms, world: World) -> tuple[PolicyName, str]:
+    """The policy class of an algorithm on a model, its file with its folder, and the fingerprint of the policy."""
+    text = entry.policy or sweep.policy
+    name = policy_named(text) if text else world.policy
+    if name.features is not None:
+        name = replace(name, features=str(sweep.folder / name.features))
+    of = entry.variant().algorithm
+    try:
+        if isinstance(world.cmdp, Simulator) and not of.simulation:
+            raise SettingError(f"{of.name} needs a model with a table")
+        policy, bound = world.policies(name)
+        of.check_policy(bound)
+    except (ModelError, SettingError, OSError) as error:
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        place = entry.places.get("policy", place_of(entry.places, "name"))
+        raise SettingError(
+            f"{place}{entry.title} on {world.model.label}, policy = {str(name)!r}: {said}"
+        ) from error
+    return name, policy.fingerprint()
+
+
+class Target(NamedTuple):
+    """What an algorithm is to attain on a model, and its schedule for it; None: the target is left out."""
+
+    epsilon: float | None
+    budget: float | None
+    settings: Algorithm | None
+    capped: bool
+
+
+def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[Target]:
     """Target, settings and whether they are capped, for all targets of an algorithm; None for those left out."""
     made = entry.variant()
     constants = dict(entry.constants) if isinstance(entry.constants, dict) else {}
@@ -240,7 +293,7 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
         epsilons = ()  # its own targets take the place of the sweep's
     if entry.epsilon is not None and entry.samples is None:
         budgets = ()
-    found: list[_Chosen] = []
+    found: list[Target] = []
     over = False
     name = f"{entry.title} on {label}"
 
@@ -254,7 +307,7 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
             raise refused(name, error) from error
     for epsilon in sorted(set(map(float, epsilons)), reverse=True):
         if over:
-            found.append((epsilon, None, None, True))
+            found.append(Target(epsilon, None, None, True))
             continue
         try:
             schedule: Algorithm | None = made.algorithm.for_epsilon(cmdp, epsilon, **settings)
@@ -270,62 +323,52 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
                 schedule = made.for_samples(cmdp, cap, constants)
             except BudgetError:
                 schedule = None
-        found.append((epsilon, None, schedule, over))
+        found.append(Target(epsilon, None, schedule, over))
     for budget in sorted(set(map(float, budgets))):
         if cap is not None and budget > cap:
-            found.append((None, budget, None, True))
+            found.append(Target(None, budget, None, True))
             continue
         try:
-            found.append((None, budget, made.for_samples(cmdp, budget, constants), False))
+            found.append(Target(None, budget, made.for_samples(cmdp, budget, constants), False))
         except BudgetError:
-            found.append((None, budget, None, False))
+            found.append(Target(None, budget, None, False))
         except (SettingError, TypeError) as error:
             raise refused(f"{name}, samples = {budget:g}", error) from error
     return found
 
 
-def configuration(
-    model: Model,
-    cmdp: CMDP,
-    fingerprint: str,
-    label: str,
-    settings: Algorithm,
-    epsilon: float | None,
-    budget: float | None,
-    capped: bool,
-    sweep: Sweep,
+def _configuration(
+    world: World, label: str, target: Target, sweep: Sweep, policy: str, policy_fingerprint: str
 ) -> Configuration:
     """A configuration with its hash."""
+    settings = target.settings
+    assert settings is not None
     content = {
         "rows": ROWS,
         "draws": DRAWS,
-        "policy": TabularSoftmax().fingerprint(),
-        "model": model.label,
-        "fingerprint": fingerprint,
+        "policy": policy_fingerprint,
+        "model": world.model.label,
+        "fingerprint": world.fingerprint,
         "algorithm": settings.name,
         "version": settings.version,
         "label": label,
         "settings": plain(asdict(settings)),
-        "epsilon": epsilon,
-        "budget": budget,
-        "capped": capped,
+        "epsilon": target.epsilon,
+        "budget": target.budget,
+        "capped": target.capped,
     }
+    same = ("fingerprint", "algorithm", "version", "label", "settings", "epsilon", "budget", "capped")
     return Configuration(
         key=digest(content),
-        model=model,
-        fingerprint=fingerprint,
-        gamma=cmdp.gamma,
-        size=(cmdp.n_states, cmdp.n_choices),
-        algorithm=settings.name,
-        version=settings.version,
-        label=label,
-        settings=content["settings"],
-        epsilon=epsilon,
-        budget=budget,
-        capped=capped,
+        model=world.model,
+        gamma=world.cmdp.gamma,
+        size=world.size,
         points=sweep.points,
-        samples=float(settings.expected_samples(cmdp)),
+        samples=float(settings.expected_samples(world.cmdp)),
         replicates=sweep.replicates,
+        policy=policy,
+        policy_fingerprint=policy_fingerprint,
+        **{name: content[name] for name in same},
     )
 
 
@@ -335,12 +378,13 @@ def digest(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def file_digests(models: Sequence[Model]) -> dict[str, str]:
-    """SHA-256 of the files of models, by their labels' paths; files beside a .tra count."""
-    found: dict[str, str] = {}
-    for path in sorted({name for model in models if model.is_file for name in _files(model)}):
-        found[path] = file_digest(path)
-    return found
+def file_digests(configurations: Sequence[Configuration]) -> dict[str, str]:
+    """SHA-256 of the files of models, by their labels' paths, and of features; files beside a .tra count."""
+    models = {made.model.label: made.model for made in configurations if made.model.is_file}
+    paths = {path for model in models.values() for path in _files(model)}
+    features = (policy_named(text).path() for text in {made.policy for made in configurations})
+    paths |= {str(path) for path in features if path is not None}
+    return {path: file_digest(path) for path in sorted(paths)}
 
 
 def file_digest(path: str) -> str:
@@ -352,6 +396,6 @@ def file_digest(path: str) -> str:
 def _files(model: Model) -> list[str]:
     path = Path(model.spec)
     beside = [str(name) for name in model.naming.get("files", ())]
-    if path.suffix == ".tra" and not beside:
+    if path.name.lower().endswith((".tra", ".tra.gz", ".tra.xz")) and not beside:
         beside = [str(name) for name in prism.beside(path)]
     return [str(path), *beside]

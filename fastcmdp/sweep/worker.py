@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,31 +23,26 @@ from numpy.typing import NDArray
 import fastcmdp
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms import algorithm as algorithm_by_name
-from fastcmdp.algorithms.base import Algorithm, Run
-from fastcmdp.cmdp import CMDP
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.errors import SettingError
-from fastcmdp.exact import evaluate_many, optimum
+from fastcmdp.exact import evaluate_many
 from fastcmdp.kernels import jit
-from fastcmdp.policies import TabularSoftmax
-from fastcmdp.problem import Problem, streams
-from fastcmdp.results import least_slack
-from fastcmdp.solve import EXACT_CHOICES, solve
-from fastcmdp.sweep.specification import Model
-from fastcmdp.sweep.tasks import DRAWS, ROWS, build
-from fastcmdp.tables import build_tables
+from fastcmdp.policy_names import policy_named
+from fastcmdp.runs import Record, new_record
+from fastcmdp.runs.loop import Crew, Stopped, follow
+from fastcmdp.streams import streams
+from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.tasks import DRAWS, ROWS, Configuration, build
+from fastcmdp.units import Units
+from fastcmdp.worlds import World, world_of
 
 Float = NDArray[np.float64]
 
-_PIECE = 0.3  # seconds between two looks at whether to stop
 _MODELS = 32  # kept by a worker
 
 
 class Refused(SettingError):
     """This worker cannot take part: its results would not be those of the others."""
-
-
-class Stopped(Exception):
-    """The sweep was stopped while this batch was under way."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,19 @@ class Group:
     settings: dict[str, Any]
     points: int
     seeds: tuple[int, ...]
+    policy: str = "tabular"
+    policy_fingerprint: str = "tabular-softmax"
+
+
+def group_of(
+    made: Configuration, seeds: tuple[int, ...], points: int | None = None, **settings: Any
+) -> Group:
+    """Runs of a configuration from these seeds; with other trace points or settings for a probe."""
+    points = made.points if points is None else points
+    return Group(
+        made.model, made.fingerprint, made.algorithm, made.settings | settings, points, seeds, made.policy,
+        made.policy_fingerprint,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,49 +80,46 @@ class Batch:
 
 
 @dataclass
-class Values:
-    """What a group leaves: at n trace points of R runs with m constraints; NaN from a failure of the numbers on.
+class Runs:
+    """What a group leaves: the record of its runs, with units for a model, and what is known besides.
 
     Attributes
     ----------
-    outer : int64[n]
-    samples : int64[R, n]
-    mixture : float64[R, n, 1+m]
-        J of the mixture of all policies so far, in the user's units.
-    last : float64[R, n, 1+m]
-        J of the policy at that point; NaN where the model is too large to evaluate.
-    duals : float64[R, n, m]
-        Mean multipliers so far, in the user's units.
+    record : Record
+        Its ``cmdp`` is a bare Units, so that no model travels.
     diverged : int64[R]
         Outer step at which numbers ceased to be finite, or -1.
     best : float
         J_r*, or NaN.
-    exact : bool
-        Whether ``mixture`` is of exact evaluations, or of the run's own estimates.
-    reward_scale : float
-    constraint_scale, limits, sign : float64[m]
-        From the user's units to kernel units: gap / reward_scale, sign (limit - J) / constraint_scale.
     """
 
-    outer: NDArray[np.int64]
-    samples: NDArray[np.int64]
-    mixture: Float
-    last: Float
-    duals: Float
+    record: Record
     diverged: NDArray[np.int64]
     best: float
-    exact: bool
-    reward_scale: float
-    constraint_scale: Float
-    limits: Float
-    sign: Float
+
+    @property
+    def mixture(self) -> Float:
+        """J of the output so far at each point, user's units, float64[R, n, 1+m]; exact, or the run's own estimates."""
+        last, units = self.record.output.last, self.record.cmdp
+        if self.record.exact:
+            return self.record.means(last)[0]
+        values: Float = units.to_user_values(self.record.estimates(last)[:, :, : 1 + units.n_constraints])
+        return values
+
+    @property
+    def duals(self) -> Float:
+        """Mean multipliers so far, user's units, float64[R, n, m]."""
+        units = self.record.cmdp
+        means = self.record.estimates(self.record.output.last)[:, :, 1 + units.n_constraints :]
+        duals: Float = units.to_user_duals(means)
+        return duals
 
 
 @dataclass
 class Outcome:
-    """What a worker gives back: for each group its values, or the text of a traceback, and what it took."""
+    """What a worker gives back: for each group its runs, or the text of a traceback, and what it took."""
 
-    groups: list[Values | str]
+    groups: list[Runs | str]
     kernels: list[float]  # seconds within kernels, a group each
     seconds: list[float]  # seconds altogether, models and optima included
     other: float = 0.0  # seconds of preparation that belong to no group: compiling
@@ -155,23 +159,28 @@ def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
         )
     outcome = Outcome([], [], [])
     with _one_thread():
-        began = time.perf_counter()
-        for name in {group.algorithm for group in batch.groups}:
-            _compile(name)
-        outcome.other = time.perf_counter() - began
         for group in batch.groups:
             began = time.perf_counter()
-            clock = [0.0]
+            clock = _Clock()
             try:
-                values: Values | str = _run_group(group, batch.threads, stop, clock)
+                runs: Runs | str = _run_group(group, batch.threads, stop, clock)
             except (Refused, Stopped):
                 raise
             except Exception:
-                values = traceback.format_exc()
-            outcome.groups.append(values)
-            outcome.kernels.append(clock[0])
-            outcome.seconds.append(time.perf_counter() - began)
+                runs = traceback.format_exc()
+            outcome.groups.append(runs)
+            outcome.kernels.append(clock.kernels)
+            outcome.seconds.append(time.perf_counter() - began - clock.compiling)
+            outcome.other += clock.compiling
     return outcome
+
+
+@dataclass
+class _Clock:
+    """Seconds of one group: within kernels, and of having them compiled."""
+
+    kernels: float = 0.0
+    compiling: float = 0.0
 
 
 @contextmanager
@@ -200,17 +209,19 @@ _LIMITING = threading.Lock()
 _LIMITED: list[Any] = [0, None]  # batches under way in this process, and what lifts the limit after the last
 
 
-_COMPILED: set[str] = set()
+_COMPILED: set[tuple[str, type, type]] = set()
 _COMPILING = threading.Lock()
 
 
-def _compile(name: str) -> None:
-    """Have the kernels of an algorithm ready, so that no run's time includes it."""
+def _compile(world: World, name: str) -> float:
+    """Have the kernels of an algorithm ready, so that no run's time includes it; the seconds that took."""
+    began = time.perf_counter()
+    kind = name, type(world.policy.data), type(world.tables)
     with _COMPILING:
-        if name not in _COMPILED:
-            tiny = fastcmdp.envs.river_swim(n_states=3, limit=1.0)
-            solve(tiny, algorithm_by_name(name).shortest(), optimum=False, trace=1, threads=1)
-            _COMPILED.add(name)
+        if kind not in _COMPILED:
+            run_all(world, algorithm_by_name(name).shortest(), (0,), 1)
+            _COMPILED.add(kind)
+    return time.perf_counter() - began
 
 
 class _Cache:
@@ -218,30 +229,37 @@ class _Cache:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.problems: OrderedDict[str, tuple[threading.Lock, list[Problem]]] = OrderedDict()
+        self.worlds: OrderedDict[str, tuple[threading.Lock, list[World]]] = OrderedDict()
 
-    def get(self, group: Group) -> Problem:
-        key = f"{group.fingerprint} {group.model.label}"
+    def get(self, group: Group) -> World:
+        # Simulators are prepared otherwise for chains.
+        chains = algorithm_by_name(group.algorithm).simulation == "chains"
+        key = f"{group.fingerprint} {group.model.label} {group.policy_fingerprint} {chains}"
         with self.lock:
-            entry = self.problems.setdefault(key, (threading.Lock(), []))
-            self.problems.move_to_end(key)
-            while len(self.problems) > _MODELS:
-                self.problems.popitem(last=False)
+            entry = self.worlds.setdefault(key, (threading.Lock(), []))
+            self.worlds.move_to_end(key)
+            while len(self.worlds) > _MODELS:
+                self.worlds.popitem(last=False)
         with entry[0]:
             if not entry[1]:
-                entry[1].append(_problem(group))
+                entry[1].append(_world(group, chains))
             return entry[1][0]
 
 
 _CACHE = _Cache()
 
 
-def _problem(group: Group) -> Problem:
-    cmdp = build(group.model)
-    if cmdp.fingerprint() != group.fingerprint:
+def _world(group: Group, chains: bool) -> World:
+    model = build(group.model)
+    if model.fingerprint() != group.fingerprint:
         raise Refused(changed(group.model, f"on {platform.node()}"))
-    best = optimum(cmdp) if cmdp.n_choices <= EXACT_CHOICES else None
-    return Problem(cmdp, build_tables(cmdp, DRAWS), TabularSoftmax().bind(cmdp), best, DRAWS)
+    named = policy_named(group.policy)
+    policy = named.build(model)
+    if policy.fingerprint() != group.policy_fingerprint:
+        raise Refused(
+            f"{named.features or named}: the policy has changed since the sweep began: results would mix"
+        )
+    return world_of(model, policy, None, DRAWS, chains=chains)
 
 
 def changed(model: Model, where: str = "") -> str:
@@ -257,58 +275,62 @@ def changed(model: Model, where: str = "") -> str:
     )
 
 
-def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: list[float]) -> Values:
-    problem = _CACHE.get(group)
+def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: _Clock) -> Runs:
+    world = _CACHE.get(group)
+    clock.compiling += _compile(world, group.algorithm)
     made = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
     of: Any = algorithm_by_name(group.algorithm)
     settings: Algorithm = of(**made)
-    return run_all(problem, settings, group.seeds, group.points, threads, stop, clock)
+    return run_all(world, settings, group.seeds, group.points, threads, stop, clock)
 
 
 def run_all(
-    problem: Problem,
+    world: World,
     settings: Algorithm,
     seeds: tuple[int, ...],
     points: int,
     threads: int = 1,
     stop: threading.Event | None = None,
-    clock: list[float] | None = None,
-) -> Values:
+    clock: _Clock | None = None,
+) -> Runs:
     """Run one replicate from each seed, as ``solve(..., seed=seed, replicates=1)`` would, and evaluate it.
 
-    ``clock[0]`` grows by the seconds spent in kernels.
+    ``clock.kernels`` grows by the seconds spent in kernels.
     """
-    cmdp, n_runs, m = problem.cmdp, len(seeds), problem.cmdp.n_constraints
-    run = settings.run(problem, 0, n_runs)
+    cmdp, n_runs = world.model, len(seeds)
+    run = settings.run(world, 0, n_runs)
     for r, seed in enumerate(seeds):
         run.state.rng[r] = streams(seed, 1)[0]  # a run draws nothing before its first step
-    exact = problem.optimum is not None
+    exact = world.optimum is not None
     outer = trace_points(settings.outer, points)
-    n = len(outer)
-    samples, kept = np.zeros((2, n_runs, n), np.int64)
-    sums = np.full((n_runs, n, 1 + 2 * m), np.nan)
-    policies = np.empty((n_runs, n, cmdp.n_choices)) if exact else np.empty((n_runs, n, 0))
-    clock = clock if clock is not None else [0.0]
-    works = [run.work() for _ in range(min(threads, n_runs))]
-    for i, target in enumerate(outer):
-        if i > 0:  # the first point is the start, before any pilot
-            _advance(run, int(target), works, stop, clock)
-        samples[:, i], kept[:, i] = run.state.samples, run.kept()
-        sums[:, i] = np.where((run.state.failed >= 0)[:, None], np.nan, run.state.sums)
+    record = new_record(settings, cmdp, outer, n_runs, exact=exact, occupancies=False)
+    policies = np.full((n_runs, len(outer), cmdp.n_choices if exact else 0), np.nan)
+
+    def noted() -> None:
         if exact:
-            policies[:, i] = run.policies()
-            policies[run.state.failed >= 0, i] = np.nan
-    values = np.full((n_runs, n, 1 + m), np.nan)
-    if exact:
+            going = run.state.failed < 0
+            policies[going, record.done - 1] = run.policies()[going]
+
+    with Crew(run, threads) as crew:
+        try:
+            follow(crew, record, stop, noted=noted)
+        finally:
+            if clock is not None:
+                clock.kernels += crew.seconds
+    if exact:  # all at once, which is faster than one by one
         alive = np.isfinite(policies).all(axis=2)
-        values[alive] = cmdp.to_user_values(evaluate_many(cmdp, policies[alive]))
-    mixture, duals = mixtures(cmdp, outer, values if exact else None, kept, sums)
-    best = problem.optimum.reward if problem.optimum is not None else np.nan
-    sign = np.where(np.array(cmdp.sense) == "<=", 1.0, -1.0) if m else np.zeros(0)
-    return Values(
-        outer, samples, mixture, values, duals, np.array(run.state.failed), float(best), exact,
-        cmdp.reward_scale, np.array(cmdp.constraint_scale), np.array(cmdp.limits), sign,
-    )  # fmt: skip
+        record.values[alive] = cmdp.to_user_values(evaluate_many(world.table, policies[alive]))
+    record.cmdp = bare_units(cmdp)
+    best = world.optimum.reward if world.optimum is not None else np.nan
+    return Runs(record, np.array(run.state.failed), float(best))
+
+
+def bare_units(of: Units) -> Units:
+    """The units of a model without the model."""
+    bare = Units()
+    for name in Units.__annotations__:
+        setattr(bare, name, getattr(of, name))
+    return bare
 
 
 def trace_points(n_outer: int, points: int) -> NDArray[np.int64]:
@@ -325,63 +347,3 @@ def trace_points(n_outer: int, points: int) -> NDArray[np.int64]:
     n_early = points - (len(even) - 1)
     early = n_outer / 10.0 ** np.linspace(2, 1, n_early) if n_early > 1 else np.full(n_early, n_outer / 10.0)
     return np.unique(np.round(np.concatenate([even, early])).astype(np.int64))
-
-
-def mixtures(
-    cmdp: CMDP, outer: NDArray[np.int64], values: Float | None, kept: NDArray[np.int64], sums: Float
-) -> tuple[Float, Float]:
-    """J of the mixture of all policies so far, and mean multipliers so far, in the user's units.
-
-    From exact values at the trace points, float64[R, n, 1+m], by the trapezoidal rule as `Result.mixture`; or from
-    the sums of the run's own estimates where these are None. At the first point it is the first policy. While no step
-    belongs to the output (CRPO keeps some only), the policy that met the limits best so far takes its place.
-    """
-    m = cmdp.n_constraints
-    total = kept.astype(np.float64)[:, :, None]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        averages = sums / total
-        duals = cmdp.to_user_duals(averages[:, :, 1 + m :])
-        if values is None:
-            return cmdp.to_user_values(averages[:, :, : 1 + m]), duals
-        width = np.diff(kept, axis=1)[:, :, None]
-        between = (values[:, 1:] + values[:, :-1]) / 2
-        # A window without steps of the output weighs nothing.
-        mixture = np.cumsum(np.where(width > 0, between * width, 0.0), axis=1) / total[:, 1:]
-    mixture = np.concatenate([values[:, :1], mixture], axis=1)
-    slack = least_slack(cmdp, values)
-    for r, i in np.argwhere((kept == 0) & (outer > 0)):
-        mixture[r, i] = values[r, int(slack[r, : i + 1].argmax())]
-    mixture[~np.isfinite(values).all(axis=2)] = np.nan
-    return mixture, duals
-
-
-def _advance(
-    run: Run, target: int, works: list[Any], stop: threading.Event | None, clock: list[float]
-) -> None:
-    """Move every replicate to outer step ``target``, in pieces short enough to be stopped between."""
-    began = time.perf_counter()
-
-    def move(r: int, work: Any) -> None:
-        piece = max(1, min(16, target))
-        while run.state.failed[r] < 0 and (left := target - int(run.state.outer[r])) > 0:
-            if stop is not None and stop.is_set():
-                raise Stopped
-            start = time.perf_counter()
-            run.advance(r, min(left, piece), work)
-            took = time.perf_counter() - start
-            piece = max(1, int(piece * min(4.0, _PIECE / max(took, 1e-9))))
-
-    def move_all(share: range, work: Any) -> None:
-        for r in share:
-            move(r, work)
-
-    n_runs = len(run.state.outer)
-    if len(works) == 1:
-        move_all(range(n_runs), works[0])
-    else:
-        with ThreadPoolExecutor(len(works)) as pool:
-            shares = [range(i, n_runs, len(works)) for i in range(len(works))]
-            jobs = [pool.submit(move_all, share, work) for share, work in zip(shares, works, strict=True)]
-            for job in jobs:
-                job.result()
-    clock[0] += time.perf_counter() - began

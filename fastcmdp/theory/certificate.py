@@ -39,14 +39,14 @@ class Assumption:
     Attributes
     ----------
     name : str
-    holds : bool
-        As the paper states it, for all theta.
+    holds : bool or None
+        As the paper states it, for all theta; None: measured at some, and not known for all.
     detail : str
         The constants, and where it fails.
     """
 
     name: str
-    holds: bool
+    holds: bool | None
     detail: str
 
 
@@ -130,7 +130,7 @@ class Certificate:
         yield ""
         yield "Assumptions (for all theta, as the paper states them)"
         for assumption in self.assumptions:
-            verdict = "holds" if assumption.holds else "FAILS"
+            verdict = {True: "holds", False: "FAILS", None: "open"}[assumption.holds]
             first, *rest = assumption.detail.split("\n")
             yield f"  {assumption.name:32}{verdict:7}{first}"
             yield from (f"  {'':39}{line}" for line in rest)
@@ -351,9 +351,8 @@ def _assumptions(of: Constants, at: Point, best: Optimum) -> tuple[Assumption, .
     score = f"G = {of.G:.6g}, B = {of.B:.6g}, for all theta"
     where = "theta_0" if of.n_thetas == 1 else f"the {of.n_thetas} thetas"
     bias = f"epsilon_bias = {of.epsilon_bias:.4g} at {where}, all multipliers"
-    bias += (
-        "; a complete class: 0 but for rounding" if at.parametrisation.is_tabular else ", not for all theta"
-    )
+    complete = at.parametrisation.is_tabular
+    bias += "; a complete class: 0 but for rounding, for all theta" if complete else "; elsewhere not known"
     fisher = f"F -> 0 along thetas that make the policy deterministic; at {where}:\n"
     if of.mu_full > 0:
         fisher += f"F >= {of.mu_F:.6g} I"
@@ -364,6 +363,6 @@ def _assumptions(of: Constants, at: Point, best: Optimum) -> tuple[Assumption, .
     return (
         slater,
         Assumption("2 bounded, smooth score", True, score),
-        Assumption("3 transfer error", True, bias),
+        Assumption("3 transfer error", True if complete else None, bias),
         Assumption("4 Fisher non-degeneracy", False, fisher),
     )

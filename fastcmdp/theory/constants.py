@@ -31,6 +31,7 @@ from fastcmdp.exact import FEASIBLE, Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.kernels.asgd import Momentum
 from fastcmdp.policies import Policy
+from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.points import Parametrisation, Point, point
 
 Floats = NDArray[np.float64]
@@ -53,6 +54,8 @@ class Constants:
         Assumption 1: max over policies of min_i J_ci. Infinite when m = 0; 0 but for rounding: the assumption fails.
     lambda_max : float
         2/((1-gamma) c_slater), or as given; 0 when m = 0, infinite where Assumption 1 fails.
+    user_lambda_max : tuple of float
+        The same in the user's units, one a constraint: the cap of `theorem_settings`' runs.
     mu_F : float
         Assumption 4: smallest eigenvalue of F on the span of the visited scores, over the thetas.
     kl : float
@@ -83,6 +86,7 @@ class Constants:
     B: float
     c_slater: float
     lambda_max: float
+    user_lambda_max: tuple[float, ...]
     mu_F: float
     kl: float
     epsilon_bias: float
@@ -209,7 +213,8 @@ def constants(
     optimum : Optimum
         ``fastcmdp.optimum(cmdp)``; None: computed.
     lambda_max : float
-        Cap of the multipliers, kernel units; None: Theorem 1's.
+        Cap of the multipliers, kernel units; None: Theorem 1's. The schedules, rates and settings that are made of
+        these constants follow it.
 
     Raises
     ------
@@ -227,7 +232,9 @@ def constants(
     """
     made = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
-    cap = default_cap(cmdp, best) if lambda_max is None else float(lambda_max)
+    if lambda_max is not None:
+        check_positive("lambda_max", lambda_max)
+    cap = default_cap(cmdp, best) if lambda_max is None or not cmdp.n_constraints else float(lambda_max)
     rows = np.zeros((1, made.n_parameters)) if thetas is None else np.atleast_2d(np.asarray(thetas, float))
     if len(rows) == 0:
         raise SettingError("thetas are empty; at least one is expected")
@@ -254,6 +261,7 @@ def _measure(at: Point, best: Optimum, cap: float) -> Constants:
         B=made.smoothness,
         c_slater=best.slater,
         lambda_max=cap,
+        user_lambda_max=tuple(cmdp.to_user_duals(np.full(cmdp.n_constraints, cap)).tolist()),
         mu_F=at.mu,
         kl=kl_divergence(best, at.log_pi),
         epsilon_bias=max(at.transfer_error(best.occupancy, corner) for corner in box),

@@ -20,13 +20,13 @@ from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.problem import Problem
-from fastcmdp.tables import build_tables
+from fastcmdp.runs.loop import Crew, advance_all
 from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
 from fastcmdp.theory.inner import conditional_mean
 from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import theorem_settings
+from fastcmdp.worlds import TableWorld
 
 Floats = NDArray[np.float64]
 
@@ -150,7 +150,7 @@ def follow(
     check_count("seed", seed, 0)
     policy = policy or TabularSoftmax()
     best = exact_optimum(cmdp) if optimum is None else optimum
-    run = settings.run(Problem(cmdp, build_tables(cmdp), policy.bind(cmdp), best), seed, replicates)
+    run = settings.run(TableWorld.of(cmdp, policy, best), seed, replicates)
     theta, dual = _advance(run, settings.outer)
     return _measure(cmdp, Parametrisation(cmdp, policy), settings, best, theta, dual)
 
@@ -158,12 +158,11 @@ def follow(
 def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
     state = run.state
     thetas, duals = [state.theta.copy()], [state.dual.copy()]
-    work = run.work()
-    for _ in range(n_outer):
-        for r in range(len(state.theta)):
-            run.advance(r, 1, work)
-        thetas.append(state.theta.copy())
-        duals.append(state.dual.copy())
+    with Crew(run, 1) as crew:
+        for k in range(n_outer):
+            advance_all(crew, k + 1)
+            thetas.append(state.theta.copy())
+            duals.append(state.dual.copy())
     if (state.failed >= 0).any():
         raise SettingError("numbers ceased to be finite on the path; a smaller eta or zeta is expected")
     return np.stack(thetas, axis=1), np.stack(duals, axis=1)
@@ -262,8 +261,7 @@ def sampled_steps(at: Point, policy: Policy | None, settings: PDANPG, n: int, se
     check_count("seed", seed, 0)
     policy = policy or TabularSoftmax()
     unit = replace(settings, outer=1, eta=1.0, zeta=1.0, pilot=0)
-    problem = Problem(at.cmdp, build_tables(at.cmdp), policy.bind(at.cmdp), None)
-    run = unit.run(problem, seed, 1)
+    run = unit.run(TableWorld.of(at.cmdp, policy), seed, 1)
     work, out = run.work(), np.empty((n, len(at.theta)))
     for row in out:
         run.state.theta[0], run.state.dual[0] = at.theta, at.dual

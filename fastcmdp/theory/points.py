@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import advantages, occupancy
-from fastcmdp.kernels import policies as kinds
+from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.theory.moments import SampleLaw, averaging, sample_law
 
@@ -73,16 +74,16 @@ class Parametrisation:
         bound = (policy or TabularSoftmax()).bind(cmdp)
         self.cmdp = cmdp
         self.n_parameters = bound.n_parameters
-        self.is_tabular = isinstance(bound.data, kinds.Tabular)
+        self.is_tabular = isinstance(bound.data, Tabular)
         self.score_bound = bound.score_bound
         self.smoothness = bound.score_bound / 4.0
         shape = (cmdp.n_choices, bound.n_parameters)
         if self.is_tabular:
             self.features: Any = scipy.sparse.csr_array(scipy.sparse.identity(cmdp.n_choices, format="csr"))
-        elif isinstance(bound.data, kinds.SparseFeatures):
+        elif isinstance(bound.data, SparseFeatures):
             data = bound.data
             self.features = scipy.sparse.csr_array((data.value, data.column, data.first), shape=shape)
-        elif isinstance(bound.data, kinds.DenseFeatures):
+        elif isinstance(bound.data, DenseFeatures):
             self.features = np.asarray(bound.data.phi)
         else:
             raise SettingError(f"policy = {policy!r}: the theory is for TabularSoftmax and LogLinear")

@@ -8,9 +8,11 @@ Kernel units. Theorem 1, with Lambda = 1 + m lambda_max for m constraints (see `
     K = max{(2n (f_1+1))^2/(c_slater^2 (1-gamma)^6 eps^2), (2n (f_1+2))^2/((1-gamma)^4 eps^2)}        (3)
 
 with n = 2m + 1, which is the paper's 3 (and 6, and 36) for m = 1: Lambda <= n/((1-gamma) c_slater) since
-lambda_max >= 2. The extension to m constraints is derived here; so is m = 0, where the terms of the multipliers
-drop out. C and C_bar are universal constants that the paper does not give. C = 1 sufficed in every case that was
-measured (`bounds.smallest_C`); C_bar is about small H, and (2) exceeds it for small eps.
+lambda_max >= 2. A larger cap, x times Theorem 1's 2/((1-gamma) c_slater), makes it n = 2 m x + 1, and n/x in the terms
+without c_slater, which are those of the violation (derived here). The extension to m constraints is derived here; so
+is m = 0, where the terms of the multipliers drop out. C and C_bar are universal constants that the paper does not
+give. C = 1 sufficed in every case that was measured (`bounds.smallest_C`); C_bar is about small H, and (2) exceeds it
+for small eps.
 
 The scaled schedule keeps K ~ eps^-2, H ~ log(1/eps) and eta, zeta ~ K^-1/2, and takes the constants from
 measurement. Its natural unit is the relative error e = (1-gamma) eps, since J ranges over 1/(1-gamma):
@@ -27,11 +29,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_K, PDANPG
-from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.theory.checks import check_count, check_positive
 from fastcmdp.theory.constants import Constants
+from fastcmdp.theory.inequality import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -119,19 +121,21 @@ def theorem_schedule(of: Constants, epsilon: float, *, C: float = 1.0, C_bar: fl
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
         check_positive(name, value)
-    if not math.isfinite(of.lambda_max):
-        raise SettingError(
-            f"Assumption 1 fails: the Slater value is {of.c_slater:.3g}, so no policy meets the constraints strictly "
-            "and Theorem 1 has no schedule; loosen a limit"
-        )
+    _check_slater(of)
     m, unit = of.n_constraints, 1.0 - of.gamma
     f0, f1 = of.f0(C), of.f1(C)
     # The two rates are f0 scale exp(..) + (f1 + extra) scale / sqrt(K), for the gap and for the violation.
     if m == 0:
         rates = [(1.0 / unit**2, f1)]
     else:
-        n = 2 * m + 1
-        rates = [(n / (of.c_slater * unit**3), f1 + 1.0), (n / unit**2, f1 + 2.0)]
+        times = of.lambda_max * unit * of.c_slater / 2.0
+        if times < 1.0 - ROUNDING:
+            raise SettingError(
+                f"lambda_max = {of.lambda_max:.6g}: at least Theorem 1's 2/((1-gamma) c_slater) = "
+                f"{of.lambda_max / times:.6g} is expected"
+            )
+        n = 2.0 * m * times + 1.0
+        rates = [(n / (of.c_slater * unit**3), f1 + 1.0), (n / times / unit**2, f1 + 2.0)]
     half = 2.0 / epsilon  # each of the two terms may take half of epsilon
     bias = 40.0 * of.kappa * math.log(max(half * f0 * scale for scale, _ in rates))
     least = C_bar * of.kappa * math.log(math.sqrt(of.n_parameters) * of.kappa)
@@ -158,6 +162,14 @@ def theorem_schedule(of: Constants, epsilon: float, *, C: float = 1.0, C_bar: fl
     )
 
 
+def _check_slater(of: Constants) -> None:
+    if not math.isfinite(of.lambda_max):
+        raise SettingError(
+            f"Assumption 1 fails: the Slater value is {of.c_slater:.3g}, so no policy meets the constraints strictly "
+            "and Theorem 1 has no schedule; loosen a limit"
+        )
+
+
 def theorem_rates(of: Constants, outer: int) -> tuple[float, float]:
     """eta and zeta of Theorem 1 for K outer steps, equation (1)."""
     check_count("outer", outer)
@@ -166,10 +178,15 @@ def theorem_rates(of: Constants, outer: int) -> tuple[float, float]:
 
 
 def theorem_settings(of: Constants, outer: int, inner: int) -> PDANPG:
-    """Settings that run PD-ANPG with Theorem 1's step sizes for any K and H.
+    """Settings that run PD-ANPG with Theorem 1's step sizes and these constants' cap for any K and H.
 
     The two rates of Theorem 1 hold for every K and H (`bounds.theorem_1`), so they can be measured on runs
-    far shorter than `theorem_schedule` asks for.
+    far shorter than `theorem_schedule` asks for. `PDANPG.paper` makes them from a model.
+
+    Raises
+    ------
+    SettingError
+        Assumption 1 fails (no finite cap); outer or inner out of range.
 
     Examples
     --------
@@ -179,12 +196,14 @@ def theorem_settings(of: Constants, outer: int, inner: int) -> PDANPG:
     >>> settings.outer, settings.pilot, settings.eta < 1e-2
     (100, 0, True)
     """
+    _check_slater(of)
     eta, zeta = theorem_rates(of, outer)
     return PDANPG(
         outer=outer,
         inner=inner,
         eta=eta,
         zeta=zeta if of.n_constraints else None,
+        lambda_max=of.user_lambda_max or None,
         g_squared=of.G**2,
         mu_f=of.mu_F,
         pilot=0,
@@ -199,7 +218,6 @@ def practical_schedule(
     c_H: float = 1.0,
     c_eta: float = 1.0,
     c_zeta: float = 1.0,
-    kappa: float = NOMINAL_KAPPA,
     **settings: Any,
 ) -> PDANPG:
     """Settings of PD-ANPG for a target epsilon by the scaled schedule, equation (4).
@@ -212,10 +230,9 @@ def practical_schedule(
         Target for gap and violation of the mixture, kernel units, in (0, 1/(1-gamma)).
     c_K, c_H, c_eta, c_zeta : float
         The tunable constants, > 0.
-    kappa : float
-        G^2/mu_F that H and the ASGD steps assume.
     **settings
-        Other settings of `PDANPG`, which win; ``eta`` and ``zeta`` given here replace the measured ones.
+        Other settings of `PDANPG`, which win (kappa, or mu_f, is that of H and of the ASGD steps); ``eta`` and
+        ``zeta`` given here replace the measured ones.
 
     Raises
     ------
@@ -231,4 +248,4 @@ def practical_schedule(
     (4.0, 14)
     """
     steps: dict[str, Any] = {"c_eta": c_eta, "c_zeta": c_zeta}
-    return PDANPG.for_epsilon(cmdp, epsilon, c_K=c_K, c_H=c_H, kappa=kappa, **(steps | settings))
+    return PDANPG.for_epsilon(cmdp, epsilon, c_K=c_K, c_H=c_H, **(steps | settings))

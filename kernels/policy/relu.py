@@ -15,10 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from fastcmdp.kernels.jit import reassociated
-from fastcmdp.kernels.policies import _is, collect_scores, logit
+from fastcmdp.kernels.policy.scores import merge_entry, table_scores
+from fastcmdp.kernels.policy.softmax import logit
 
 _U64 = np.uint64
 
@@ -78,60 +78,33 @@ def relu_nudge(begin, end, column, value, width, origin, w, at, e, mean, weight,
     return square
 
 
-@overload(logit)
-def _logit(policy, theta, q):
-    if _is(policy, ReluNetwork):
-
-        def relu(policy, theta, q):
-            return relu_value(
-                policy.first[q], policy.first[q + 1], policy.column, policy.value, policy.width, theta, 0,
-                np.empty(policy.width),
-            )  # fmt: skip
-
-        return relu
-    return None
+@logit.on(ReluNetwork)
+def relu_logit(policy, theta, q):
+    return relu_value(
+        policy.first[q], policy.first[q + 1], policy.column, policy.value, policy.width, theta, 0,
+        np.empty(policy.width),
+    )  # fmt: skip
 
 
-@overload(collect_scores)
-def _collect_scores(policy, theta, tables, actions, pair, n_pairs, scores):
-    if not _is(policy, ReluNetwork):
-        return None
-
-    def relu(policy, theta, tables, actions, pair, n_pairs, scores):
-        first, column, value, width = policy.first, policy.column, policy.value, policy.width
-        prob, hidden = actions.prob, np.empty(width)
-        n_slots = 0
-        k = 0
-        for h in range(n_pairs):
-            scores.first[h] = k
-            chosen = pair[h]
-            s = tables.choice_state[chosen]
-            for q in range(tables.state_to_choice[s], tables.state_to_choice[s + 1]):
-                share = ((1.0 if q == chosen else 0.0) - prob[q]) / math.sqrt(width)
-                hidden_inputs(first[q], first[q + 1], column, value, width, theta, 0, hidden)
-                for r in range(width):
-                    if not hidden[r] > 0.0:
-                        continue
-                    weight = share if r < width // 2 else -share
-                    # Entries of one pair with the same coordinate are merged, as for sparse features.
-                    for i in range(first[q], first[q + 1]):
-                        c = np.int64(column[i]) * width + r
-                        slot = scores.mark[c]
-                        if slot < 0:
-                            slot = n_slots
-                            scores.mark[c] = slot
-                            scores.coordinate[slot] = c
-                            scores.position[slot] = -1
-                            n_slots += 1
-                        p = scores.position[slot]
-                        if p < scores.first[h]:
-                            p = k
-                            scores.position[slot] = k
-                            scores.slot[k] = slot
-                            scores.value[k] = 0.0
-                            k += 1
-                        scores.value[p] += weight * value[i]
-        scores.first[n_pairs] = k
-        return n_slots
-
-    return relu
+@table_scores.on(ReluNetwork)
+def relu_scores(policy, theta, tables, actions, pair, n_pairs, scores):
+    first, column, value, width = policy.first, policy.column, policy.value, policy.width
+    prob, hidden = actions.prob, np.empty(width)
+    n_slots = 0
+    k = 0
+    for h in range(n_pairs):
+        scores.first[h] = k
+        chosen = pair[h]
+        s = tables.choice_state[chosen]
+        for q in range(tables.state_to_choice[s], tables.state_to_choice[s + 1]):
+            share = ((1.0 if q == chosen else 0.0) - prob[q]) / math.sqrt(width)
+            hidden_inputs(first[q], first[q + 1], column, value, width, theta, 0, hidden)
+            for r in range(width):
+                if not hidden[r] > 0.0:
+                    continue
+                weight = share if r < width // 2 else -share
+                for i in range(first[q], first[q + 1]):
+                    c = np.int64(column[i]) * width + r
+                    k, n_slots = merge_entry(scores, h, c, weight * value[i], k, n_slots)
+    scores.first[n_pairs] = k
+    return n_slots

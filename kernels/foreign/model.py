@@ -1,9 +1,4 @@
-"""The pieces of the solvers, cut so that other people's loops can call them: see ``fastcmdp.embed``.
-
-A ``Model`` is what the sampler reads of a CMDP, and where a row code leads back to a state. Steps and rollouts here
-run on one stream, uint64[4], one after another; ``sample_batch`` and ``rollouts`` run many side by side on the lanes
-of a replicate, uint64[4, LANES], and are faster. One rollout spends its words as a lane of kernels/rollouts.py does.
-"""
+"""A model and a policy as single steps read them: what they are made of, checked, and filled."""
 
 from __future__ import annotations
 
@@ -11,20 +6,15 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
-from fastcmdp.kernels import asgd as inner_loop
-from fastcmdp.kernels import pd_anpg, policies, rollouts, tables
-from fastcmdp.kernels.draws import word
-from fastcmdp.kernels.jit import INLINE, inlined, kernel
-from fastcmdp.kernels.seeding import seed_lanes, seed_stream
-from fastcmdp.kernels.streams import LANES
+from fastcmdp.kernels import tables
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.policy.softmax import refresh_all
+from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.typed import are_alike
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
-_LOW = np.uint64(0xFFFFFFFF)
-_LENGTH = np.uint64((1 << 24) - 1)
 _LINE = 8  # words in a cache line
 _RECORD = 4  # a choice's record is a multiple of this many words
 
@@ -86,6 +76,7 @@ def tables_of(model):
         model.log_gamma_inverse,
         model.horizon,
         model.n_signals,
+        model.state_to_choice,  # in the place of stop: it begins with 0, go on
     )
 
 
@@ -93,46 +84,6 @@ def tables_of(model):
 def actions_of(policy):
     """The same of a policy."""
     return tables.Actions(policy.entry, policy.prob)
-
-
-class Batch(NamedTuple):
-    """H samples of Algorithm 1, and the work space to draw them."""
-
-    pair: np.ndarray  # int64[H+1]: choice h ~ nu
-    occupancy_total: np.ndarray  # float64[H+1, 1+m]: an estimate of J each; row H is the fresh one
-    advantage: np.ndarray  # float64[H, 1+m]: an estimate of Q - V at pair h
-    value_total: np.ndarray  # float64[2H, 1+m]: Q and V
-    last_pair: np.ndarray  # int64[2H]
-    job_choice: np.ndarray  # int64[2H+1]
-    job_row: np.ndarray  # uint32[2H+1]
-
-
-class DenseScores(NamedTuple):
-    """Scores as a matrix."""
-
-    dense: np.ndarray  # float64[H, d]
-
-
-# Streams.
-
-
-@kernel
-def stream(seed, replicate, lane):
-    """The stream of a lane of a replicate, uint64[4]."""
-    rng = np.empty(4, np.uint64)
-    seed_stream(_U64(seed), _U64(replicate), _U64(lane), rng)
-    return rng
-
-
-@kernel
-def streams(seed, replicate):
-    """All lanes of a replicate, uint64[4, LANES]."""
-    rng = np.empty((4, LANES), np.uint64)
-    seed_lanes(_U64(seed), _U64(replicate), rng)
-    return rng
-
-
-# The model.
 
 
 @kernel
@@ -307,6 +258,15 @@ def policy(model, prob):
 
 
 @kernel
+def require_policy(model, actions):
+    """ValueError unless the policy has the sizes of the model, and entries of its kind of draws."""
+    n, n_choices = model.row_state.shape[0], model.choice_state.shape[0]
+    fits = actions.entry.shape[0] == n and actions.entry.shape[1] == 3 and actions.flat.shape[0] == 3 * n
+    if not fits or actions.prob.shape[0] != n_choices or not are_alike(actions.entry, model.branch_entry):
+        raise ValueError("the policy belongs to another model; policy(model, prob) makes one for this")
+
+
+@kernel
 def widest_row(state_to_choice):
     """The largest number of choices in a state."""
     widest = 0
@@ -317,7 +277,18 @@ def widest_row(state_to_choice):
 
 @kernel
 def refresh(model, actions):
-    """Make draws follow ``actions.prob`` after it has been changed."""
+    """Make draws follow ``actions.prob`` after it has been changed.
+
+    ValueError if the policy is of another model, or its numbers are no weights.
+    """
+    require_policy(model, actions)
+    state_to_choice = model.state_to_choice
+    for s in range(state_to_choice.shape[0] - 1):
+        total = 0.0
+        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            total += actions.prob[q] if actions.prob[q] >= 0.0 else np.nan
+        if not 0.0 < total < np.inf:
+            raise ValueError("prob of a state is negative, NaN or infinite, or all 0")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
     tables.fill_actions(tables_of(model), actions_of(actions), space)
 
@@ -326,218 +297,13 @@ def refresh(model, actions):
 def softmax(model, theta, actions):
     """Set a policy to the tabular softmax of theta, float64[C]: pi(a|s) proportional to exp(theta[q]).
 
-    ValueError unless theta is so long and finite.
+    ValueError unless theta is so long and finite, and the policy of this model.
     """
+    require_policy(model, actions)
     if theta.shape[0] != model.choice_state.shape[0]:
         raise ValueError("theta has not one number a choice")
     for q in range(theta.shape[0]):
         if not math.isfinite(theta[q]):
             raise ValueError("theta is not finite")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    policies.refresh_all(
-        policies.Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space
-    )
-
-
-# Transitions on one stream.
-
-
-def _second(entry, rng, drawn):
-    """What draws an action where ``drawn`` has drawn a state: its low half, or for exact draws the next word."""
-    raise NotImplementedError
-
-
-@overload(_second, jit_options=INLINE)
-def _second_overload(entry, rng, drawn):
-    if entry.dtype == types.uint32:
-        return lambda entry, rng, drawn: drawn & _LOW
-    return lambda entry, rng, drawn: word(rng)
-
-
-@inlined
-def _start_code(model, drawn):
-    """Row code of a start state."""
-    bits = rollouts.branch_bits(model.flat_start, drawn)
-    return tables.draw_label(model.flat_start, _U64(0), _U64(model.start_entry.shape[0]), bits)
-
-
-@inlined
-def _next_code(model, q, drawn):
-    """Row code of the state after choice q."""
-    row = model.flat_word[_U64(q) * _U64(model.choice_word.shape[1])]
-    bits = rollouts.branch_bits(model.flat_branch, drawn)
-    return tables.draw_label(model.flat_branch, row >> tables.LENGTH_BITS, row & _LENGTH, bits)
-
-
-@inlined
-def _state(model, code):
-    n = code & (~code + _ONE)
-    return np.int64(model.row_state[(code ^ n) >> _ONE])
-
-
-@inlined
-def first_state(model, rng):
-    """A state drawn from the start distribution, with one word."""
-    return _state(model, _start_code(model, word(rng)))
-
-
-@inlined
-def next_state(model, rng, q):
-    """A state drawn from P(. | choice q), with one word."""
-    return _state(model, _next_code(model, q, word(rng)))
-
-
-@inlined
-def act(model, actions, rng, s):
-    """A choice of state s drawn from the policy, with one word."""
-    bits = rollouts.branch_bits(actions.flat, word(rng))
-    return np.int64(tables.draw_action(actions.flat, _U64(model.state_row[s]), bits))
-
-
-@inlined
-def first_pair(model, actions, rng):
-    """State and action at the start, as a choice; one word for both (two for exact draws)."""
-    drawn = word(rng)
-    code = _start_code(model, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, _second(actions.flat, rng, drawn)))
-
-
-@inlined
-def step(model, actions, rng, q):
-    """One transition: the next state after choice q and its action, as a choice; one word (two for exact draws)."""
-    drawn = word(rng)
-    code = _next_code(model, q, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, _second(actions.flat, rng, drawn)))
-
-
-@kernel
-def rollout(model, actions, rng, q, total):
-    """One rollout with a geometric horizon from choice q, or from the start if q = -1.
-
-    total : float64[1+m], set to the sums of the signals over the T + 1 pairs: their expectation is Q(q), or J.
-    Return the last choice, whose law is the occupancy from there, and T, the number of transitions.
-    """
-    if total.shape[0] < model.n_signals:
-        raise ValueError("total has fewer numbers than there are signals")
-    horizon = rollouts.geometric_horizon(word(rng), model.log_gamma_inverse)
-    if q < 0:
-        q = first_pair(model, actions, rng)
-    for k in range(model.n_signals):
-        total[k] = model.choice_signal[q, 1 + k]
-    for _ in range(horizon):
-        q = step(model, actions, rng, q)
-        for k in range(model.n_signals):
-            total[k] += model.choice_signal[q, 1 + k]
-    return q, horizon
-
-
-# Batches on the lanes of a replicate.
-
-
-@kernel
-def batch(model, n_pairs):
-    """Room for H = n_pairs samples; ValueError if that is below 1."""
-    if n_pairs < 1:
-        raise ValueError("n_pairs is below 1")
-    n_signals = model.n_signals
-    return Batch(
-        np.zeros(n_pairs + 1, np.int64),
-        np.zeros((n_pairs + 1, n_signals)),
-        np.zeros((n_pairs, n_signals)),
-        np.zeros((2 * n_pairs, n_signals)),
-        np.zeros(2 * n_pairs, np.int64),
-        np.zeros(2 * n_pairs + 1, np.int64),
-        np.zeros(2 * n_pairs + 1, np.uint32),
-    )
-
-
-@kernel
-def sample_batch(model, actions, lanes, fresh, room):
-    """Draw H samples of Algorithm 1 into ``room``, and a fresh J estimate if wanted; return the transitions made.
-
-    ValueError if lanes are not those of ``streams``, uint64[4, LANES].
-    """
-    if lanes.shape[0] != 4 or lanes.shape[1] != LANES:
-        raise ValueError("lanes are not uint64[4, LANES]; streams(seed, replicate) makes them")
-    n_pairs = room.advantage.shape[0]
-    return pd_anpg.sample_batch(tables_of(model), actions_of(actions), lanes, n_pairs, fresh, room)
-
-
-# Updates.
-
-
-@kernel
-def momentum(g_squared, mu_f):
-    """Step sizes of ASGD (Lemma 6) for scores of squared norm up to G^2 and a Fisher matrix of at least mu_F."""
-    root = 3.0 * math.sqrt(5.0)
-    return inner_loop.Momentum(
-        root * g_squared / (mu_f + root * g_squared),
-        mu_f / (9.0 * g_squared),
-        1.0 / (root * g_squared),
-        1.0 / (5.0 * g_squared),
-    )
-
-
-@kernel
-def _inner_space(steps, n_steps, n_slots):
-    """Work space of the inner loop, its weights filled."""
-    weights = inner_loop.Weights(np.empty(n_steps + 1), np.empty(n_steps))
-    inner_loop.fill_weights(steps, n_steps // 2, weights)
-    return weights, inner_loop.InnerState(np.empty(n_slots), np.empty(n_slots), np.empty(n_slots, np.int64))
-
-
-@kernel
-def asgd(steps, score, target, omega):
-    """ASGD on H dense scores, float64[H, d], and targets, float64[H]; omega, float64[d], is the tail average.
-
-    ValueError if these sizes do not agree, or H is 0.
-    """
-    n_steps, d = score.shape
-    if n_steps < 1 or target.shape[0] != n_steps or omega.shape[0] != d:
-        raise ValueError("sizes of score [H, d], target [H] and omega [d] do not agree, or H is 0")
-    weights, space = _inner_space(steps, n_steps, d)
-    inner_loop.asgd_dense(steps, weights, DenseScores(score), target, n_steps, d, space, omega)
-
-
-@kernel
-def asgd_tabular(model, actions, steps, pair, target, omega):
-    """ASGD on the scores of tabular softmax at H pairs; omega, float64[C], is 0 where no score reaches.
-
-    pair : int64, at least H choices; target : float64[H]; actions : the policy that drew the pairs
-    ValueError if these sizes do not agree, or H is 0.
-    """
-    n_steps, n_choices = target.shape[0], model.choice_state.shape[0]
-    if n_steps < 1 or pair.shape[0] < n_steps or omega.shape[0] != n_choices:
-        raise ValueError("sizes of pair [H or more], target [H] and omega [C] do not agree, or H is 0")
-    support = widest_row(model.state_to_choice)
-    n_slots = min(n_choices, n_steps * support)
-    scores = policies.Scores(
-        np.empty(n_steps + 1, np.int64),
-        np.empty(n_steps * support, np.int32),
-        np.empty(n_steps * support),
-        np.empty(n_slots, np.int32),
-        np.empty(n_slots, np.int64),
-        np.full(n_choices, -1, np.int32),
-        np.empty((0, 0)),
-    )
-    n = policies.collect_scores(
-        policies.Tabular(n_choices), omega, tables_of(model), actions_of(actions), pair, n_steps, scores
-    )
-    weights, space = _inner_space(steps, n_steps, n_slots)
-    found = np.empty(n_slots)
-    inner_loop.asgd_lazy(steps, weights, scores, target, n_steps, n, space, found)
-    omega[:] = 0.0
-    for i in range(n):
-        omega[scores.coordinate[i]] = found[i]
-
-
-@kernel
-def dual_step(dual, zeta, estimate, dual_max):
-    """Move multipliers against estimates of J_c >= 0: dual = clip(dual - zeta estimate, 0, dual_max), in place.
-
-    dual, estimate : float64[m]; zeta, dual_max : numbers (dual_max may be inf). ValueError if sizes differ.
-    """
-    if dual.shape[0] != estimate.shape[0]:
-        raise ValueError("dual and estimate have different sizes")
-    for i in range(dual.shape[0]):
-        dual[i] = min(max(dual[i] - zeta * estimate[i], 0.0), dual_max)
+    refresh_all(Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space)

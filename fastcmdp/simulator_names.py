@@ -1,0 +1,86 @@
+"""Simulators by import path, `simulator:MODULE:NAME?key=value&...`, as the command line and sweeps give them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from fastcmdp.envs.spec import parse_settings
+from fastcmdp.errors import SettingError
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.text import unknown
+
+PREFIX = "simulator:"
+
+
+def is_simulator(spec: str) -> bool:
+    """Whether a text names a simulator."""
+    return spec.startswith(PREFIX)
+
+
+def simulator_named(spec: str) -> Simulator:
+    """The simulator of `simulator:MODULE:NAME`: a Simulator in that module, or what a function there returns.
+
+    The module is imported, so its code runs: name only modules that you trust. It is sought as by `python -m`: in the
+    current folder first. The function is called with the settings after a question mark, read as in `env:NAME?...`.
+
+    Parameters
+    ----------
+    spec : str
+
+    Raises
+    ------
+    SettingError
+        Not of this form; no such module or name, with the nearest; settings that the function does not take; something
+        else than a Simulator comes out.
+
+    Examples
+    --------
+    >>> simulator_named("simulator:fastcmdp.simulators:tandem_queue?budget=5").n_actions
+    4
+    """
+    path, _, query = spec.removeprefix(PREFIX).partition("?")
+    module, _, name = path.partition(":")
+    if not is_simulator(spec) or not module or not name:
+        raise SettingError(f"a simulator is simulator:MODULE:NAME?key=value&..., got {spec!r}")
+    settings = parse_settings(query.split("&") if query else (), repr(spec))
+    found = getattr(_module(module, spec), name, None)
+    if found is None:
+        names = [
+            key
+            for key, value in vars(sys.modules[module]).items()
+            if callable(value) or isinstance(value, Simulator)
+        ]
+        raise SettingError(f"{spec}: {unknown(f'name in {module}', name, [n for n in names if n[0] != '_'])}")
+    made: Any = found
+    if not isinstance(found, Simulator):
+        if not callable(found):
+            raise SettingError(
+                f"{spec}: {name} is of type {type(found).__name__}; a Simulator is expected, or a function"
+            )
+        try:
+            inspect.signature(found).bind(**settings)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"{spec}: {name}{inspect.signature(found)}: {error}") from error
+        made = found(**settings)
+    elif settings:
+        raise SettingError(f"{spec}: {name} is a Simulator already and takes no settings")
+    if not isinstance(made, Simulator):
+        raise SettingError(f"{spec}: {name} returned a {type(made).__name__}; a Simulator is expected")
+    return made
+
+
+def _module(name: str, spec: str) -> Any:
+    """Import a module, from the current folder too, as Python's own -m does."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SettingError(
+            f"{spec}: the module {name!r} cannot be imported ({error}); is it installed, or in {here}?"
+        ) from error
