@@ -32,12 +32,14 @@ from fastcmdp.exact.evaluation import (
     state_occupancy,
     values,
 )
+from fastcmdp.exact.frontier import Frontier, frontier
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
 
 __all__ = [
     "FEASIBLE",
+    "Frontier",
     "Optimum",
     "Stage",
     "Value",
@@ -46,6 +48,7 @@ __all__ = [
     "evaluate",
     "evaluate_many",
     "fisher",
+    "frontier",
     "natural_gradient",
     "occupancy",
     "optimum",

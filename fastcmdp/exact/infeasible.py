@@ -35,10 +35,11 @@ def check_feasible(
     unit = 1 - cmdp.gamma
     slater = float(least_violating.raw[1:].min())
     if unit * slater >= -FEASIBLE:
-        broken = unit * ranges[1:, 0] < -NEARLY  # by some policy: else the limit cannot be missed
-        if unit * slater < NEARLY and broken.any():
+        tight = least_violating.weights[1:] > NEARLY
+        tight &= unit * ranges[1:, 0] < -NEARLY  # some policy breaks it: else the limit cannot be missed
+        if unit * slater < NEARLY and tight.any():
             warnings.warn(
-                f"the limits of {', '.join(np.array(cmdp.names[1:])[broken])} leave hardly any room (Slater value "
+                f"the limits of {', '.join(np.array(cmdp.names[1:])[tight])} leave hardly any room (Slater value "
                 f"{slater:.3g} in kernel units): multipliers may be huge, and rounding decides what is feasible",
                 NearlyInfeasibleWarning,
                 stacklevel=4,
@@ -112,6 +113,11 @@ def _alone(cmdp: CMDP, i: int, ranges: Floats, method: str) -> float:
     rest = cmdp.with_constraints(others)
     if _slack(rest, np.ones(len(others)), method) < 0:
         return math.inf
+    return max(0.0, -common_slack_of(cmdp, i, method) * float(cmdp.constraint_scale[i]))
+
+
+def common_slack_of(cmdp: CMDP, i: int, method: str = "auto") -> float:
+    """max J_ci over policies that meet the other constraints, kernel units."""
     rates = np.zeros(cmdp.n_constraints)
     rates[i] = 1.0
-    return max(0.0, -_slack(cmdp, rates, method) * float(cmdp.constraint_scale[i]))
+    return _slack(cmdp, rates, method)
