@@ -39,6 +39,8 @@ SLOW = pytest.mark.slow
     [
         (0.002, fc.PDANPG(outer=200_000, inner=5)),
         (0.002, fc.NPGPDSoftmax(outer=500_000)),
+        (0.002, fc.CRPOSoftmax()),
+        pytest.param(0.002, fc.CRPO(), marks=SLOW),
         pytest.param(0.002, fc.PDANPG(outer=200_000, inner=5, pilot=0), marks=SLOW),
         pytest.param(0.002, fc.NPGPD(outer=200_000, inner=5), marks=SLOW),
         pytest.param(0.002, fc.CNPGPDA(outer=200_000, inner=5), marks=SLOW),
@@ -47,9 +49,10 @@ SLOW = pytest.mark.slow
         pytest.param(1e-4, fc.CNPGPDA(outer=100_000, inner=100), marks=SLOW),
         pytest.param(1e-4, fc.NPGPDSoftmax(outer=10_000_000), marks=SLOW),
         # Methods with critics, or with fixed rates, get there too, given samples enough to know what a choice is worth.
-        pytest.param(0.002, fc.CRPO(outer=1000, inner=10_000), marks=SLOW),
-        pytest.param(0.002, fc.CRPOSoftmax(outer=1000, inner=20_000, c_step=10.0), marks=SLOW),
-        pytest.param(0.002, fc.PMDPD(outer=400, rollouts=2000), marks=SLOW),
+        pytest.param(1e-4, fc.CRPO(inner=30_000), marks=SLOW),
+        pytest.param(1e-4, fc.CRPOSoftmax(inner=30_000), marks=SLOW),
+        pytest.param(0.002, fc.PMDPD(outer=400), marks=SLOW),
+        pytest.param(1e-4, fc.PMDPD(outer=10_000, rollouts=1000), marks=SLOW),
         pytest.param(0.002, fc.PDNAC(outer=20_000_000, c_alpha=2.0), marks=SLOW),
     ],
     ids=lambda x: x.name if isinstance(x, fc.algorithms.base.Algorithm) else f"{x:g}",
