@@ -18,11 +18,11 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels import pd_nac
-from fastcmdp.kernels.lanes import branch_bits
-from fastcmdp.kernels.pd_anpg import sample_batch
-from fastcmdp.kernels.rollouts import rollouts
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_label, state_of_row
+from fastcmdp.kernels.algorithm import pd_nac
+from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
+from fastcmdp.kernels.sampling.lanes import branch_bits
+from fastcmdp.kernels.sampling.rollouts import rollouts
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_label, state_of_row
 from fastcmdp.worlds import TableWorld
 
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 import fastcmdp as fc
-from fastcmdp.kernels.pd_anpg import sample_batch
-from fastcmdp.kernels.td import run_td
+from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
+from fastcmdp.kernels.learning.td import run_td
 from fastcmdp.worlds import TableWorld
 
 

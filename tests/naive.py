@@ -1,7 +1,7 @@
 """The oracle: a slow, obvious twin of every kernel, in plain loops over lists. Nothing here imports fastcmdp.
 
 A function bears the name of the kernel that it judges. Its random words come from numpy.random.SFC64, in the
-order that kernels/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
+order that kernels/sampling/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
 states and choices themselves; features ``phi`` are C lists of d numbers, the unit vectors for a tabular policy.
 """
 
@@ -796,7 +796,7 @@ class MirrorState:
 
 
 def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
-    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    """Outer steps of PMD-PD with the settings of `kernels.algorithm.pmd_pd.Steps`."""
     n = len(model.signals)
 
     def softmax(z: list[float]) -> list[float]:

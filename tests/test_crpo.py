@@ -17,9 +17,9 @@ from test_neural import make as network
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
-from fastcmdp.kernels import crpo as crpo_kernels
-from fastcmdp.kernels import td
-from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.algorithm import crpo as crpo_kernels
+from fastcmdp.kernels.learning import td
+from fastcmdp.kernels.learning.critics import Gradients
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES

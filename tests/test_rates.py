@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
-from fastcmdp.kernels import levels
+from fastcmdp.kernels.learning import levels
 from fastcmdp.worlds import TableWorld
 
 

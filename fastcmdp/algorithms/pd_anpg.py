@@ -38,7 +38,7 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
-from fastcmdp.kernels import asgd
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.policies import Policy
 from fastcmdp.worlds.world import World
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row, state_of_row
+from fastcmdp.kernels.sampling.tables import Actions, RowSpace, fill_action_row, state_of_row
 
 
 class LazyActions(NamedTuple):

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.policy.softmax import prepare_row
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -27,10 +28,9 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policy.softmax import prepare_row
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)

@@ -21,7 +21,8 @@ import math
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.policy.softmax import prepare_row
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -32,10 +33,9 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policy.softmax import prepare_row
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)

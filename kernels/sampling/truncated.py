@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -25,9 +25,9 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
 
 _U64 = np.uint64
 _ONE = np.uint64(1)

@@ -30,11 +30,11 @@ from numba import types
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.policy.softmax import refresh_states
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.lanes import branch_bits
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
 from fastcmdp.kernels.streams import to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
 
 _U64 = np.uint64
 _ONE = np.uint64(1)

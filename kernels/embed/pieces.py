@@ -1,8 +1,8 @@
 """The pieces of the solvers, cut so that other people's loops can call them.
 
 Steps and rollouts here run on one stream, uint64[4], one after another; ``sample_batch`` runs many side by side on the
-lanes of a replicate, uint64[4, LANES], and is faster. One rollout spends its words as a lane of kernels/rollouts.py
-does.
+lanes of a replicate, uint64[4, LANES], and is faster. One rollout spends its words as a lane of
+kernels/sampling/rollouts.py does.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from fastcmdp.kernels import asgd as inner_loop
-from fastcmdp.kernels import pd_anpg, rollouts, tables
+from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.draws import word
-from fastcmdp.kernels.foreign.model import actions_of, require_policy, tables_of, widest_row
+from fastcmdp.kernels.embed.model import actions_of, require_policy, tables_of, widest_row
 from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.learning import asgd as inner_loop
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.sampling import rollouts, tables
 from fastcmdp.kernels.seeding import seed_lanes, seed_stream
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.typed import are_doubles, are_lanes, require_stream

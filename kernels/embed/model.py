@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels import tables
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.sampling import tables
 from fastcmdp.kernels.typed import are_alike
 
 _U64 = np.uint64

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import cut, level_of, update_level
+from fastcmdp.kernels.learning.critics import Gradients, critic_form, feature_row, n_hidden, predict
+from fastcmdp.kernels.learning.levels import cut, level_of, update_level
+from fastcmdp.kernels.learning.td import run_td
 from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
-from fastcmdp.kernels.simulate import World
+from fastcmdp.kernels.sampling.tables import RowSpace, Tables
+from fastcmdp.kernels.simulator.simulate import World
+from fastcmdp.kernels.simulator.walks import live_plug_in, live_squares, run_walk
 from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
-from fastcmdp.kernels.tables import RowSpace, Tables
-from fastcmdp.kernels.td import run_td
-from fastcmdp.kernels.walks import live_plug_in, live_squares, run_walk
 
 _U64 = np.uint64
 _HALF = np.uint64(32)

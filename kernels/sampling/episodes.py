@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import draw_label
 from fastcmdp.kernels.streams import next_word
-from fastcmdp.kernels.tables import draw_label
 
 _U64 = np.uint64
 

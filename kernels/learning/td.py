@@ -23,7 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.chains import (
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.learning.critics import critic_form, feature_row, n_hidden, nudge, predict
+from fastcmdp.kernels.sampling.chains import (
     N_WORDS,
     NEXT,
     draw_next,
@@ -32,10 +35,7 @@ from fastcmdp.kernels.chains import (
     restart_chains,
     store_chains,
 )
-from fastcmdp.kernels.critics import critic_form, feature_row, n_hidden, nudge, predict
-from fastcmdp.kernels.dispatch import generic
-from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import CHOICE
+from fastcmdp.kernels.sampling.lanes import CHOICE
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 
