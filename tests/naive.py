@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -940,6 +941,7 @@ def run_td(
     prob: list[float],
     rng: list[np.random.SFC64],
     chain: list[list[int]],
+    visits: dict[int, int],
     rule: Any,
     net: Any,
     critic: list[list[float]],
@@ -972,10 +974,12 @@ def run_td(
         rate = rule.rate if averaged else rule.rate * (1 + k * lanes / rule.delay) ** -rule.sigma
         for i in range(n):
             q = chain[i][0]
+            visits[q] += 1
+            step = rate if averaged else max(rate, 1 / visits[q])
             for f, signal in enumerate(model.signals[q]):
                 error = signal + model.gamma * net.value(w[f], after[i]) - net.value(w[f], q)
                 g = net.gradient(w[f], q)
-                w[f] = [w[f][j] + rate * error * g[j] for j in range(d)]
+                w[f] = [w[f][j] + step * error * g[j] for j in range(d)]
                 total[f] += signal
         for i in range(n):
             if chain[i][1] == 1:
@@ -997,6 +1001,7 @@ class CRPOState:
         self.theta = list(theta)
         self.critic = [list(origin) for _ in range(1 + m)]
         self.chain = [[0, 0] for _ in rng]
+        self.visits: dict[int, int] = Counter()
         self.rng = rng
         self.outer = self.samples = self.kept = 0
         self.recent = [0.0] * (1 + m)
@@ -1042,9 +1047,10 @@ def crpo_advance(
         prob = refresh_all(model, identity(len(z)), z)
         if not steps.carry_over:
             state.critic = [list(origin) for _ in state.critic]
+            state.visits.clear()
         critics = net.at(state.theta)
         learned = run_td(
-            model, prob, state.rng, state.chain, steps.rule, critics, state.critic, origin, steps.n_inner
+            model, prob, state.rng, state.chain, state.visits, steps.rule, critics, state.critic, origin, steps.n_inner
         )
         state.samples += steps.n_inner
         state.critic = learned.critic
