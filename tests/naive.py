@@ -242,24 +242,25 @@ def build_start(model: Model) -> Row:
     return fill_alias_row([model.start[s] for s in support], support, len(support), model.exact)
 
 
+def branch_row(model: Model, q: int) -> Row:
+    mine = branches(model, q)
+    weights = [model.branch_prob[b] for b in mine]
+    return fill_alias_row(weights, [model.branch_target[b] for b in mine], len(mine), model.exact)
+
+
 def build_branches(model: Model) -> list[Row]:
     """One row a choice."""
-    rows = []
-    for q in range(len(model.signals)):
-        weights = [model.branch_prob[b] for b in branches(model, q)]
-        targets = [model.branch_target[b] for b in branches(model, q)]
-        rows.append(fill_alias_row(weights, targets, len(weights), model.exact))
-    return rows
+    return [branch_row(model, q) for q in range(len(model.signals))]
+
+
+def action_row(model: Model, prob: list[float], s: int) -> Row:
+    mine = choices(model, s)
+    return fill_alias_row([prob[q] for q in mine], list(mine), row_length(len(mine)), model.exact)
 
 
 def fill_actions(model: Model, prob: list[float]) -> list[Row]:
     """One row a state."""
-    rows = []
-    for s in range(n_states(model)):
-        mine = choices(model, s)
-        weights = [prob[q] for q in mine]
-        rows.append(fill_alias_row(weights, list(mine), row_length(len(mine)), model.exact))
-    return rows
+    return [action_row(model, prob, s) for s in range(n_states(model))]
 
 
 # Rollouts.
@@ -329,27 +330,27 @@ def first_state(model: Model, stream: np.random.SFC64) -> int:
 
 def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    state: int = draw_label(branch_row(model, q), high, model.exact)
     return state
 
 
 def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), high, model.exact)
     return choice
 
 
 def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
     s = draw_label(build_start(model), high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
 def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
-    s = draw_label(build_branches(model)[q], high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    s = draw_label(branch_row(model, q), high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
