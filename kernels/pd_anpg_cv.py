@@ -26,6 +26,7 @@ DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i
 MEMORY = 0.97  # of the measurements
 VALUE_MEMORY = 0.98  # of how far the critic's J is off
 PEAK_MEMORY = 0.99  # of the largest response to a multiplier
+TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
 class Steps(NamedTuple):
@@ -60,6 +61,7 @@ class RunState(NamedTuple):
     peak: np.ndarray  # float64[R, m]: largest gram of each constraint, slowly forgotten
     excess: np.ndarray  # float64[R, F]: by how much J exceeds the critic's
     value: np.ndarray  # float64[R, F]: J as it is known before the batch at hand
+    noise: np.ndarray  # float64[R]: mean square of the targets of the inner loop; 0: none yet
 
 
 class Work(NamedTuple):
@@ -168,8 +170,8 @@ def quadratic(matrix, linear, x):
 
 
 @kernel
-def step_size(state, r, steps):
-    """eta of the outer step at hand: from earlier batches only; 0 where no action makes a difference yet."""
+def lagrangian_spread(state, r):
+    """sigma^2 of the advantages that the outer step at hand will have: from earlier batches only."""
     spread, dual_mean = state.spread[r], state.dual_mean[r]
     m = dual_mean.shape[0]
     square = spread[0, 0]
@@ -177,9 +179,14 @@ def step_size(state, r, steps):
         square += 2.0 * dual_mean[i] * spread[0, 1 + i]
         for j in range(m):
             square += dual_mean[i] * dual_mean[j] * spread[1 + i, 1 + j]
-    if not square > 0.0:
-        return 0.0
-    return min(steps.eta, TAIL / math.sqrt(state.outer[r] + 1.0)) / math.sqrt(square)
+    return square
+
+
+@kernel
+def cautious(momentum, noise, square):
+    """ASGD's steps for a larger bound G^2 on the scores, chosen before the batch by how noisy targets were."""
+    trust = TRUST * min(1.0, math.sqrt(square / noise)) if noise > 0.0 else 0.0
+    return Momentum(momentum.alpha, momentum.beta, momentum.xi * trust, momentum.delta * trust)
 
 
 @kernel
@@ -277,7 +284,6 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
     theta, dual, critic = state.theta[r], state.dual[r], state.critic[r]
     branch_count, choice_count = state.branch_count[r], state.choice_count[r]
     correction, prob = work.correction, actions.prob
-    fill_weights(momentum, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
@@ -289,19 +295,27 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
             break
         state.samples[r] += transitions
         learning = state.outer[r] >= 0
-        eta = step_size(state, r, steps) if learning else 0.0
+        square = lagrangian_spread(state, r) if learning else 0.0
+        eta = 0.0  # as long as no action makes a difference
+        if square > 0.0:
+            eta = min(steps.eta, TAIL / math.sqrt(state.outer[r] + 1.0)) / math.sqrt(square)
         n_slots = 0
         if eta > 0.0:
             move_dual(state, r, steps, eta, work)
             n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
             finite = math.isfinite(eta)
+            noise = 0.0
             for h in range(n_inner):
                 e = correction[h, 0]
                 for i in range(m):
                     e += dual[i] * correction[h, 1 + i]
                 work.target[h] = e
+                noise += e * e / n_inner
                 finite &= math.isfinite(e)
-            asgd(work.scores, momentum, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
+            inner = cautious(momentum, state.noise[r], square)
+            fill_weights(inner, steps.n_skipped, work.weights)
+            asgd(work.scores, inner, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
+            state.noise[r] += max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0)) * (noise - state.noise[r])
             if not finite:
                 state.failed[r] = state.outer[r]
                 forget_scores(work.scores, n_slots)

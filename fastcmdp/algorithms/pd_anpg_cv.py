@@ -261,6 +261,7 @@ class PDANPGCVRun(Run):
             peak=np.zeros((replicates, m)),
             excess=np.zeros((replicates, n_signals)),
             value=np.zeros((replicates, n_signals)),
+            noise=np.zeros(replicates),
         )
         self.state.outer[:] = -settings.n_pilot
         self.set_up_actions()
