@@ -1058,7 +1058,16 @@ def crpo_advance(
             state.visits.clear()
         critics = net.at(state.theta)
         learned = run_td(
-            model, prob, state.rng, state.chain, state.visits, steps.rule, critics, state.critic, origin, steps.n_inner
+            model,
+            prob,
+            state.rng,
+            state.chain,
+            state.visits,
+            steps.rule,
+            critics,
+            state.critic,
+            origin,
+            steps.n_inner,
         )
         state.samples += steps.n_inner
         state.critic = learned.critic
@@ -1416,7 +1425,8 @@ def fold_measurements(
                 s = owner(model, pair)
                 mine = choices(model, s)
                 product += sum(
-                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g]) for q in mine
+                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g])
+                    for q in mine
                 )
                 rows = np.array([[state.critic[q][f], state.critic[q][g]] for q in mine])
                 covariance += float(np.cov(rows.T, bias=True)[0, 1])
@@ -1450,7 +1460,9 @@ def back_up(
             state.critic[q][f] = new
 
 
-def pd_anpg_cv(model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24) -> None:
+def pd_anpg_cv(
+    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24
+) -> None:
     """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets."""
     phi, h, n = identity(len(model.signals)), steps.n_inner, len(state.value)
     for _ in range(n_steps):
@@ -1465,9 +1477,7 @@ def pd_anpg_cv(model: Model, momentum: Any, steps: Any, state: Improver, n_steps
         seen = first.seen + second.seen
         state.samples += len(seen)
         weights = [1.0, *state.dual_mean]
-        square = sum(
-            weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n)
-        )
+        square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
         moved = None
         if state.outer >= 0 and square > 0.0:
             eta = min(steps.eta, 30 / math.sqrt(state.outer + 1)) / math.sqrt(square)

@@ -1,5 +1,4 @@
-"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it.
-"""
+"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ import pytest
 import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV, PDANPGCVRun
-from fastcmdp.kernels import counts
-from fastcmdp.kernels.corrected import corrected_rollouts
-from fastcmdp.kernels.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.learning import counts
+from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions
@@ -155,7 +154,10 @@ def moments(
     x, y = np.zeros(c), np.zeros(c)
     for _ in range(400):
         at, at2 = (np.add.reduceat(prob * z, cmdp.state_to_choice[:-1])[None, :] for z in (x, y))
-        x, y = (step * (d + gamma * at)).sum(axis=1), (step * (d**2 + 2 * gamma * d * at + gamma * at2)).sum(axis=1)
+        x, y = (
+            (step * (d + gamma * at)).sum(axis=1),
+            (step * (d**2 + 2 * gamma * d * at + gamma * at2)).sum(axis=1),
+        )
     if first == 0:  # T transitions: the first is made with probability gamma
         x, y = gamma * x, gamma * y
     return critic[:, 0] + x, y - x**2

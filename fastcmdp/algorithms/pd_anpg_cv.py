@@ -61,7 +61,8 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
-from fastcmdp.kernels import asgd, counts, pd_anpg_cv
+from fastcmdp.kernels.algorithm import pd_anpg_cv
+from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.tables import row_states
 from fastcmdp.text import down
@@ -202,7 +203,10 @@ class PDANPGCV(Algorithm):
         one = cls(**(settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
         require(
-            steps <= MOST, "samples", samples, f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+            steps <= MOST,
+            "samples",
+            samples,
+            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
         )
         steps = steps / (1.0 + 1.0 / _PILOT) if one.pilot is None else steps - one.pilot
         if steps < 1.0:

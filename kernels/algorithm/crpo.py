@@ -185,7 +185,17 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables, policy, theta, actions, steps, rng, state.chain[r], state.visits[r], state.place[r], critic, d,
+            tables,
+            policy,
+            theta,
+            actions,
+            steps,
+            rng,
+            state.chain[r],
+            state.visits[r],
+            state.place[r],
+            critic,
+            d,
             work,
         )
         if leaves(tables.stop):

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.corrected import corrected_rollouts
-from fastcmdp.kernels.counts import Graph, back_up, count
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.learning.counts import back_up, count
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
+from fastcmdp.kernels.sampling.corrected import corrected_rollouts
+from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.tables import RowSpace
 
 _U64 = np.uint64
 
@@ -250,7 +250,9 @@ def measure(tables, prob, state, r, n_pairs, k, work):
         total = 0.0
         for h in range(n_pairs):
             total += work.occupancy_total[h, f]
-        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (total / n_pairs - state.excess[r, f])
+        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (
+            total / n_pairs - state.excess[r, f]
+        )
         state.value[r, f] = work.plug[f] + state.excess[r, f]
     for i in range(n_signals - 1):
         peak[i] = max(gram[1 + i, 1 + i], PEAK_MEMORY * peak[i])
@@ -287,9 +289,7 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        read_critic(
-            tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug
-        )
+        read_critic(tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug)
         n_seen, transitions = sample_batch(tables, actions, graph, steps, state.rng[r], work)
         if leaves(tables.stop):
             break
@@ -336,7 +336,17 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
             move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
         count(graph, work.seen, n_seen, branch_count, choice_count)
         back_up(
-            tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean, work.line
+            tables,
+            graph,
+            gamma,
+            prob,
+            work.seen,
+            n_seen,
+            branch_count,
+            choice_count,
+            critic,
+            work.mean,
+            work.line,
         )
         if eta > 0.0:
             refresh_changed(policy, theta, tables, actions, work.space)

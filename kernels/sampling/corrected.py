@@ -21,7 +21,7 @@ from numba import types
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -32,10 +32,10 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, state_of_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label, state_of_row
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
