@@ -43,6 +43,7 @@ class Control:
     def __init__(self, cmdp: CMDP, threads: int | None = None) -> None:
         self.cmdp = cmdp
         self.rows = Rows(cmdp, threads)
+        self._peaks = np.abs(cmdp.signals).max(axis=0)
         self._slow: bool | None = None  # not known yet
 
     def respond(
@@ -65,7 +66,8 @@ class Control:
         signal = signals @ weights
         open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
         # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
-        size = max(float(np.abs(signals).max(axis=0) @ np.abs(weights)), 1e-300)
+        peaks = self._peaks if signals is cmdp.signals else np.abs(signals).max(axis=0)
+        size = max(float(peaks @ np.abs(weights)), 1e-300)
         finest = max(accuracy(cmdp.gamma), relative)
         settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
         values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
