@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from fastcmdp.cmdp import CMDP
+from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
 from fastcmdp.exact.linear import Floats, frozen
@@ -115,6 +115,7 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
     >>> print(best.reward, best.constraints, best.duals, best.policy)
     1.5 [1.5] [1.] [0.25 0.75]
     """
+    cmdp = table_of(cmdp)
     if method not in ("auto", "lp", "decomposition"):
         raise SettingError(f"method is {method!r}; 'auto', 'lp' or 'decomposition' is expected")
     if method == "lp" and cmdp.n_branches > MOST_LP_ENTRIES:
