@@ -179,6 +179,30 @@ def _draw(
     return (first + min(U64(unit(alias, bits) * np.float64(n)), n - ONE) if explores else q), doubt
 
 
+@inlined
+def _add_start_values(
+    state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value, alpha, horizon,
+    every, start, wide,
+):  # fmt: skip
+    """Add to value the plug-in estimates of J, over all start states or from this one."""
+    for j in range(start_state.shape[0] if every else 1):
+        at = U64(start_state[j]) if every else start
+        first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
+        _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+        most = -np.inf
+        for q in range(first, last):
+            most = max(most, theta[q])
+        total = 0.0
+        for q in range(first, last):
+            prob[q - first] = math.exp(theta[q] - most)
+            total += prob[q - first]
+        # A look comes once in 1/(1-gamma) steps and stands for all of them.
+        share = (start_prob[j] if every else horizon) / total
+        for q in range(first, last):
+            for k in range(wide):
+                value[k] += share * prob[q - first] * critic[wide * q + k]
+
+
 @kernel
 def advance(policy, tables, actions, steps, state, work, r, n_steps):
     """Make n_steps steps of replicate r: transition, actor, dual, critics; all rows are up to date after step K."""
@@ -252,22 +276,10 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
                 word = next_word(rng, 0)
                 code = draw_start(start_entry, branch_bits(entry, word))
                 start = state_of_row(row_state, code)
-            for j in range(start_state.shape[0] if every else 1):
-                at = U64(start_state[j]) if every else start
-                first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
-                _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
-                most = -np.inf
-                for q in range(first, last):
-                    most = max(most, theta[q])
-                total = 0.0
-                for q in range(first, last):
-                    prob[q - first] = math.exp(theta[q] - most)
-                    total += prob[q - first]
-                # A look comes once in 1/(1-gamma) steps and stands for all of them.
-                share = (start_prob[j] if every else horizon) / total
-                for q in range(first, last):
-                    for k in range(wide):
-                        value[k] += share * prob[q - first] * critic[wide * q + k]
+            _add_start_values(
+                state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value,
+                alpha, horizon, every, start, wide,
+            )  # fmt: skip
             for k in range(1 + m):
                 sums[k] += value[k]
             if look and restart:
