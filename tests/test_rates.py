@@ -16,7 +16,7 @@ from fastcmdp.kernels.learning import levels
 from fastcmdp.worlds import TableWorld
 
 
-def problem_of(cmdp: fc.CMDP, best: Any = None) -> TableWorld:
+def problem_of(cmdp: fc.CMDP, best: Any = False) -> TableWorld:
     return TableWorld.of(cmdp, fc.TabularSoftmax(), best)
 
 
@@ -210,7 +210,7 @@ STATES = (
 ROOT = 1.4823038073675112  # sqrt(2 log 3)
 
 
-def steps_of(settings: Any, best: Any = None) -> Any:
+def steps_of(settings: Any, best: Any = False) -> Any:
     return settings.run(problem_of(STATES, best), 0, 1).steps
 
 

@@ -43,7 +43,10 @@ from fastcmdp.policies import Policy
 from fastcmdp.worlds.world import World
 
 TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
-C_K, C_H = 100.0, 4.0  # docs/algorithms.md: few steps of little bias rather than many of much, for as many samples
+C_K, C_H = (
+    100.0,
+    4.0,
+)  # docs/algorithms.md: few steps of little bias rather than many of much, for as many samples
 
 
 @dataclass(frozen=True)

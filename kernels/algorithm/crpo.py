@@ -12,15 +12,13 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.critics import Gradients, critic_form, feature_row, n_hidden, predict
 from fastcmdp.kernels.learning.levels import cut, level_of, update_level
 from fastcmdp.kernels.learning.td import run_td
-from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
-from fastcmdp.kernels.sampling.tables import RowSpace, Tables
+from fastcmdp.kernels.policy.softmax import refresh_changed
+from fastcmdp.kernels.sampling.tables import RowSpace, Tables, prepare_row
 from fastcmdp.kernels.simulator.simulate import World
 from fastcmdp.kernels.simulator.walks import live_plug_in, live_squares, run_walk
 from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
-
-_U64 = np.uint64
-_HALF = np.uint64(32)
+from fastcmdp.kernels.words import HALF, U64
 
 
 class Steps(NamedTuple):
@@ -98,7 +96,7 @@ def table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic,
             i = min(np.searchsorted(steps.start_sum, u, "right"), steps.start_state.shape[0] - 1)
             weight = 1.0 / n
         s = steps.start_state[i]
-        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        prepare_row(actions, tables, U64(tables.state_row[s]))
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
             row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
             for k in range(n_signals):
@@ -114,7 +112,7 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
     square[:] = 0.0
     for j in range(n_pairs):
         s = tables.choice_state[pair[j]]
-        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        prepare_row(actions, tables, U64(tables.state_row[s]))
         level[:] = 0.0
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
             row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
@@ -187,7 +185,17 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables, policy, theta, actions, steps, rng, state.chain[r], state.visits[r], state.place[r], critic, d,
+            tables,
+            policy,
+            theta,
+            actions,
+            steps,
+            rng,
+            state.chain[r],
+            state.visits[r],
+            state.place[r],
+            critic,
+            d,
             work,
         )
         if leaves(tables.stop):
@@ -209,7 +217,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         if n_violated == 1:
             signal = 1 + violated[0]
         elif n_violated > 1:
-            signal = 1 + violated[((next_word(rng, 0) >> _HALF) * _U64(n_violated)) >> _HALF]
+            signal = 1 + violated[((next_word(rng, 0) >> HALF) * U64(n_violated)) >> HALF]
         h = steps.step
         if steps.adaptive_step:
             level = level_of(state, r, signal)

@@ -38,8 +38,7 @@ from fastcmdp.kernels.sampling.chains import (
 from fastcmdp.kernels.sampling.lanes import CHOICE
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 
 class Decaying(NamedTuple):
@@ -178,10 +177,10 @@ def _update_round(
     for i in range(n):
         q = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[CHOICE + i]), -1)
         after = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[NEXT + i]), q)
-        record = words * lane[CHOICE + i] + _U64(1)
+        record = words * lane[CHOICE + i] + U64(1)
         step = rate_at(rule, rate, visits, q)
         for k in range(n_signals):
-            f = choice_signal[record + _U64(k)]
+            f = choice_signal[record + U64(k)]
             at = k * d
             now = predict(form, first, column, value, w, at, q, hidden)
             then = predict(form, first, column, value, w, at, after, hidden)
@@ -213,8 +212,8 @@ def run_td(
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry = actions.entry.reshape(-1)
     choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    n_start = _U64(tables.start_entry.shape[0])
-    words = _U64(tables.choice_word.shape[1])
+    n_start = U64(tables.start_entry.shape[0])
+    words = U64(tables.choice_word.shape[1])
     form, first, column, value = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     lane = np.empty(N_WORDS, np.uint64)
@@ -224,12 +223,12 @@ def run_td(
     load_chains(rng, chain, choice_word, words, lane)
     n_rounds = (n_steps + LANES - 1) // LANES
     n_pairs = 0
-    ended = _U64(1)
+    ended = U64(1)
     for k in range(n_rounds):
         if leaves(stop):
             break
         n = min(LANES, n_steps - k * LANES)
-        if ended != _U64(0):
+        if ended != U64(0):
             restart_chains(
                 tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
             )
