@@ -151,7 +151,9 @@ def test_what_takes_long_is_told_beforehand_and_stopped(
 def test_a_word_to_stop_reaches_into_a_long_outer_step() -> None:
     """What a sweep's session does with its runs at Ctrl-C: the step is undone, and the caller is told."""
     fc.solve(SWIM, fc.CRPO.shortest())  # compiled before the clock runs
-    fresh, result = (start(SWIM, fc.CRPO(outer=2, inner=2**39), fc.TabularSoftmax(), 5, 2, 1, False) for _ in range(2))
+    fresh, result = (
+        start(SWIM, fc.CRPO(outer=2, inner=2**39), fc.TabularSoftmax(), 5, 2, 1, False) for _ in range(2)
+    )
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     began = time.monotonic()

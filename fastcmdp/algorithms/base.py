@@ -17,6 +17,7 @@ from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.streams import streams
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
@@ -181,15 +182,15 @@ class Algorithm:
                 value is None or is_positive(value), name, value, "a positive number, or one a constraint,"
             )
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step of one replicate."""
         raise NotImplementedError
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
+    def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions before the first outer step."""
         return 0.0
 
-    def expected_samples(self, cmdp: CMDP) -> float:
+    def expected_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one replicate's run.
 
         Examples
@@ -201,12 +202,12 @@ class Algorithm:
         return self.fixed_samples(cmdp) + self.outer * self.outer_samples(cmdp)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+    def for_epsilon(cls, cmdp: CMDP | Simulator, epsilon: float, **settings: Any) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma)."""
         raise NotImplementedError
 
     @classmethod
-    def for_samples(cls, cmdp: CMDP, samples: float, **settings: Any) -> Self:
+    def for_samples(cls, cmdp: CMDP | Simulator, samples: float, **settings: Any) -> Self:
         """Settings whose run is expected to draw ``samples`` transitions, by the schedule in epsilon.
 
         The target epsilon is the one for which the schedule asks for that many samples; then the outer steps make
@@ -297,7 +298,7 @@ class Algorithm:
         return tuple(field.name for field in fields(cls))
 
 
-def relative_target(cmdp: CMDP, epsilon: float) -> float:
+def relative_target(cmdp: CMDP | Simulator, epsilon: float) -> float:
     """(1-gamma) epsilon, a target relative to the range of J.
 
     Raises

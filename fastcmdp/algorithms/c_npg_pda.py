@@ -49,6 +49,7 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.asgd import Momentum
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
@@ -135,7 +136,7 @@ class CNPGPDA(PrimalDual):
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, c_N: float = C_N, **settings: Any
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, c_N: float = C_N, **settings: Any
     ) -> Self:
         """Settings for a target ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma).
 

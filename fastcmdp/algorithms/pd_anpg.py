@@ -40,6 +40,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.learning import asgd
 from fastcmdp.policies import Policy
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
@@ -179,7 +180,7 @@ class PDANPG(PrimalDual):
     @classmethod
     def for_epsilon(
         cls,
-        cmdp: CMDP,
+        cmdp: CMDP | Simulator,
         epsilon: float,
         *,
         c_K: float = C_K,
