@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import itertools
 import pkgutil
 import re
 import tomllib
@@ -321,6 +322,26 @@ def test_what_is_too_large_is_seen() -> None:
     assert oversized(f"def _f({many}):\n    pass", "a.py", {}) == ["_f: 11 parameters"]
     assert oversized(f"def f({many}):\n    pass", "a.py", {}) == []
     assert stubs("def f():\n    raise NotImplementedError(x)") == 1
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    """Rooms of the table stand in the order of the ranks, none is missing, and files that are named exist."""
+    page = ROOT.parent / "docs" / "house.md"
+    if not page.exists():
+        pytest.skip("docs are not installed")
+    text = page.read_text()
+    rooms, kernels = (part.split("\n\n")[0] for part in text.split("|---|---|\n")[1:3])
+    named = [re.findall(r"`([\w/]+?)/?`", row.split("|")[1]) for row in rooms.splitlines()]
+    ranks = [[RANK[name] for name in row] for row in named]
+    assert all(max(low) <= min(high) for low, high in itertools.pairwise(ranks))
+    assert {name for row in named for name in row} >= set(RANK) - {"results", "version", "__main__"}
+    inside = {
+        name for row in kernels.splitlines() for name in re.findall(r"`([\w/]+?)/?`", row.split("|")[1])
+    }
+    there = {path.stem for path in (ROOT / "kernels").iterdir() if path.stem[0] != "_"}
+    assert inside == there
+    for name in re.findall(r"`((?:kernels|fastcmdp|tests|docs)/[\w/]+\.\w+)`", text):
+        assert (ROOT.parent / name).exists() or "NAME" in name, name
 
 
 def modules() -> list[str]:
