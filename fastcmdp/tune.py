@@ -34,8 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, is_whole
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant
+from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import Algorithms, check_budgets, check_problem, exact_problem, variants
 from fastcmdp.errors import SettingError

@@ -13,7 +13,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.bootstrap import bootstrap
 from fastcmdp.cli import main
-from fastcmdp.compare import Scales, ComparedRun
+from fastcmdp.compare import ComparedRun, Scales
 from fastcmdp.plots import plot_comparison
 
 MODULE = sys.modules["fastcmdp.compare"]  # fc.compare is the function

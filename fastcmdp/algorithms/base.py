@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import is_finite, is_positive, is_whole, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
@@ -25,34 +26,9 @@ from fastcmdp.worlds.world import World
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
 
-def require(holds: object, name: str, value: object, accepted: str) -> None:
-    """Raise a SettingError that names the setting, its value and what would be accepted."""
-    if not holds:
-        raise SettingError(f"{name} = {value!r}: {accepted} is expected")
-
-
-def is_whole(value: object, least: int) -> bool:
-    """Whether value is a whole number of at least ``least``; True is none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
-
-
 def is_integer(value: Any, least: int) -> bool:
     """Whether value is a whole number from ``least`` to 2^40."""
-    return is_whole(value, least) and int(value) <= MOST
-
-
-def is_finite(value: object) -> bool:
-    """Whether value is a number, or an array of numbers, all finite."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # rows of several lengths
-        return False
-    return array.dtype.kind in "iuf" and array.size > 0 and bool(np.isfinite(array).all())
-
-
-def is_positive(value: Any) -> bool:
-    """Whether value is a positive number, or several."""
-    return is_finite(value) and bool((np.asarray(value) > 0).all())
+    return is_whole(value, least, MOST)
 
 
 def check_words(settings: object, words: Mapping[str, tuple[object, ...]]) -> None:

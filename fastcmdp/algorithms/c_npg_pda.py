@@ -40,13 +40,12 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     check_constants,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.primal_dual import PrimalDual
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.simulators.simulator import Simulator

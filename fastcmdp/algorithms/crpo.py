@@ -47,12 +47,11 @@ from fastcmdp.algorithms.base import (
     Run,
     check_constants,
     check_words,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import crpo
 from fastcmdp.kernels.learning.critics import Gradients

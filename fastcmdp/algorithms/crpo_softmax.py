@@ -26,8 +26,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
+from fastcmdp.algorithms.base import Algorithm, Output, check_words
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.td import Decaying
 from fastcmdp.simulators.simulator import Simulator

@@ -37,8 +37,15 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import check_constants, check_words, dual_cap, relative_target, require, whole
+from fastcmdp.algorithms.base import (
+    check_constants,
+    check_words,
+    dual_cap,
+    relative_target,
+    whole,
+)
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm.npg_pd import Projected
 from fastcmdp.simulators.simulator import Simulator

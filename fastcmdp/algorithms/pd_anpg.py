@@ -29,13 +29,12 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import (
     check_constants,
     check_words,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.learning import asgd

@@ -52,13 +52,12 @@ from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
     check_constants,
-    is_finite,
     is_integer,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import pd_anpg_cv

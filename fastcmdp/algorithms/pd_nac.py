@@ -50,9 +50,9 @@ from fastcmdp.algorithms.base import (
     dual_cap,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.policy.softmax import refresh_all

@@ -40,9 +40,9 @@ from fastcmdp.algorithms.base import (
     check_constants,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pmd_pd
 from fastcmdp.simulators.simulator import Simulator

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fastcmdp.algorithms.base import is_integer, is_positive, require
+from fastcmdp.algorithms.base import is_integer
+from fastcmdp.check import is_positive, require
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep import claims
 from fastcmdp.sweep.batches import BATCH, Batches, Tasks
