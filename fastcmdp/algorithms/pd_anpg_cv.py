@@ -52,18 +52,18 @@ from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
     check_constants,
-    is_finite,
     is_integer,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import pd_anpg_cv
 from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.tables import row_states
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
@@ -134,16 +134,18 @@ class PDANPGCV(Algorithm):
         """Rollouts of an outer step."""
         return 2 * self.inner + self.inner // 2
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: 2 H + floor(H/2) rollouts of mean length 1/(1-gamma)."""
         return self.n_rollouts / (1.0 - cmdp.gamma)
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
+    def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of the pilot."""
         return self.n_pilot * self.outer_samples(cmdp)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2, e = (1-gamma) epsilon.
 
         The order is Theorem 1's, up to H, which stays: the critic carries on what H steps leave. c_K is measured.
@@ -175,7 +177,9 @@ class PDANPGCV(Algorithm):
         return cls(**({"outer": whole(c_K / e**2)} | settings))
 
     @classmethod
-    def for_samples(cls, cmdp: CMDP, samples: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_samples(
+        cls, cmdp: CMDP | Simulator, samples: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings whose run is expected to draw ``samples`` transitions: H stays, K makes up the number.
 
         Raises

@@ -50,13 +50,14 @@ from fastcmdp.algorithms.base import (
     dual_cap,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.tables import Actions
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
@@ -131,12 +132,14 @@ class PDNAC(Algorithm):
             require(value is None or value <= 1.0, name, value, "a number above 0 and up to 1")
         check_words(self, {"restart": (True, False), "dual_estimate": ("sample", "sum")})
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """One transition."""
         return 1.0
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = 1.0, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = 1.0, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units: K = c_K / ((1-gamma) epsilon)^6.
 
         Examples

@@ -6,8 +6,8 @@ At a transition from q = (s, a) to (s', a'), a' ~ pi(.|s'), for each signal f
 
 chain by chain in the order of the lanes. Two rules for l_k and for what is returned:
 
-``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round, or 1 / n for the nth visit of a
-    choice where that is more: the first visits are averaged, and nothing stays of where the critic began; the last
+``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round, or 1 / n for the nth visit of
+    a choice where that is more: the first visits are averaged, and nothing stays of where the critic began; the last
     iterate.
 ``Averaged``: a constant l; after each round of LANES transitions w is projected onto the ball |w - w_0| <= radius;
     the mean of the iterates after the rounds.
