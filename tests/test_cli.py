@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -732,6 +733,7 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
         seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__))
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
+    monkeypatch.setattr("fastcmdp.cli.warmup.ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")
     expected = {(name, "Tabular") for name in fc.ALGORITHMS}
@@ -742,7 +744,7 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     assert set(seen) == expected
     assert len(seen) == len(expected)
     found = answer.object()
-    assert found["seconds"] == pytest.approx(sum(found["kernels"].values()))
+    assert found["seconds"] >= max(found["kernels"].values()) > 0
     assert len(answer.err.splitlines()) == len(seen) + 1 == len(found["kernels"])
     assert os.path.isabs(found["cache"])
     answer = cli("warmup", "-q")
