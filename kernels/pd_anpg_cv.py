@@ -26,6 +26,7 @@ DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i
 MEMORY = 0.97  # of the measurements
 VALUE_MEMORY = 0.98  # of how far the critic's J is off
 PEAK_MEMORY = 0.99  # of the largest response to a multiplier
+LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -77,7 +78,6 @@ class Work(NamedTuple):
     seen: np.ndarray  # uint64[n]
     mean: np.ndarray  # float64[S, F]: Wbar
     plug: np.ndarray  # float64[F]: the critic's J
-    line: np.ndarray  # float64[F]: work space
     matrix: np.ndarray  # float64[m, m]
     linear: np.ndarray  # float64[m]
     before: np.ndarray  # float64[m]
@@ -174,12 +174,13 @@ def lagrangian_spread(state, r):
     """sigma^2 of the advantages that the outer step at hand will have: from earlier batches only."""
     spread, dual_mean = state.spread[r], state.dual_mean[r]
     m = dual_mean.shape[0]
-    square = spread[0, 0]
+    square, apart = spread[0, 0], spread[0, 0]
     for i in range(m):
+        apart += dual_mean[i] * dual_mean[i] * spread[1 + i, 1 + i]
         square += 2.0 * dual_mean[i] * spread[0, 1 + i]
         for j in range(m):
             square += dual_mean[i] * dual_mean[j] * spread[1 + i, 1 + j]
-    return square
+    return max(square, LEAST * apart)
 
 
 @kernel
@@ -250,7 +251,9 @@ def measure(tables, prob, state, r, n_pairs, k, work):
         total = 0.0
         for h in range(n_pairs):
             total += work.occupancy_total[h, f]
-        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (total / n_pairs - state.excess[r, f])
+        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (
+            total / n_pairs - state.excess[r, f]
+        )
         state.value[r, f] = work.plug[f] + state.excess[r, f]
     for i in range(n_signals - 1):
         peak[i] = max(gram[1 + i, 1 + i], PEAK_MEMORY * peak[i])
@@ -287,9 +290,7 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        read_critic(
-            tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug
-        )
+        read_critic(tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug)
         n_seen, transitions = sample_batch(tables, actions, graph, steps, state.rng[r], work)
         if leaves(tables.stop):
             break
@@ -335,9 +336,7 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
             forget_scores(work.scores, n_slots)
             move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
         count(graph, work.seen, n_seen, branch_count, choice_count)
-        back_up(
-            tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean, work.line
-        )
+        back_up(tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean)
         if eta > 0.0:
             refresh_changed(policy, theta, tables, actions, work.space)
         state.outer[r] += 1

@@ -1409,7 +1409,8 @@ def fold_measurements(
                 s = owner(model, pair)
                 mine = choices(model, s)
                 product += sum(
-                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g]) for q in mine
+                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g])
+                    for q in mine
                 )
                 rows = np.array([[state.critic[q][f], state.critic[q][g]] for q in mine])
                 covariance += float(np.cov(rows.T, bias=True)[0, 1])
@@ -1443,7 +1444,9 @@ def back_up(
             state.critic[q][f] = new
 
 
-def pd_anpg_cv(model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24) -> None:
+def pd_anpg_cv(
+    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24
+) -> None:
     """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets."""
     phi, h, n = identity(len(model.signals)), steps.n_inner, len(state.value)
     for _ in range(n_steps):
@@ -1458,9 +1461,8 @@ def pd_anpg_cv(model: Model, momentum: Any, steps: Any, state: Improver, n_steps
         seen = first.seen + second.seen
         state.samples += len(seen)
         weights = [1.0, *state.dual_mean]
-        square = sum(
-            weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n)
-        )
+        square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
+        square = max(square, 0.01 * sum(w * w * state.spread[f][f] for f, w in enumerate(weights)))
         moved = None
         if state.outer >= 0 and square > 0.0:
             eta = min(steps.eta, 30 / math.sqrt(state.outer + 1)) / math.sqrt(square)

@@ -1,5 +1,4 @@
-"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it.
-"""
+"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it."""
 
 from __future__ import annotations
 
@@ -155,7 +154,10 @@ def moments(
     x, y = np.zeros(c), np.zeros(c)
     for _ in range(400):
         at, at2 = (np.add.reduceat(prob * z, cmdp.state_to_choice[:-1])[None, :] for z in (x, y))
-        x, y = (step * (d + gamma * at)).sum(axis=1), (step * (d**2 + 2 * gamma * d * at + gamma * at2)).sum(axis=1)
+        x, y = (
+            (step * (d + gamma * at)).sum(axis=1),
+            (step * (d**2 + 2 * gamma * d * at + gamma * at2)).sum(axis=1),
+        )
     if first == 0:  # T transitions: the first is made with probability gamma
         x, y = gamma * x, gamma * y
     return critic[:, 0] + x, y - x**2
@@ -326,6 +328,7 @@ def measured(value: float, dual: float = 1.0) -> Any:
     run = make_run(MODELS["random"], PDANPGCV(outer=100))
     run.state.outer[:] = 10
     run.state.dual[:] = run.state.dual_mean[:] = dual
+    run.state.noise[:] = 1.0
     run.state.spread[0] = [[1.0, 0.2], [0.2, 0.5]]
     run.state.gram[0] = [[0.3, -0.2], [-0.2, 0.2]]
     run.state.peak[:], run.state.value[0] = 0.3, [0.0, value]
@@ -376,6 +379,16 @@ def test_a_constraint_that_no_action_acts_on_has_no_multiplier() -> None:
     result = fc.solve(cmdp, PDANPGCV(outer=200), replicates=2)
     assert result.last_quarter.gap == pytest.approx(0.0, abs=1e-3)
     assert (result.run.state.dual == 0.0).all()
+
+
+def test_steps_stay_bounded_where_reward_and_constraint_cancel() -> None:
+    """One decision: at the right multiplier no action has an advantage, and steps in units of it would be endless."""
+    cmdp = fc.CMDP.from_arrays(
+        np.full((2, 2, 2), 0.5), [[0.0, 1.0], [0.5, 0.5]], [[[0.0, 1.0], [0.2, 0.2]]], gamma=0.9, limits=[3.0]
+    )
+    result = fc.solve(cmdp, PDANPGCV(outer=5000), replicates=2)
+    assert np.abs(result.last_quarter.gap).max() < 0.02
+    assert result.last_quarter.violation.max() < 0.02
 
 
 def test_it_is_fast_to_learn() -> None:

@@ -16,7 +16,8 @@ from fastcmdp.errors import SettingError
 from fastcmdp.text import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    made.name: made for made in (PDANPG, PDANPGCV, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
+    made.name: made
+    for made in (PDANPG, PDANPGCV, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
 }
 
 __all__ = [

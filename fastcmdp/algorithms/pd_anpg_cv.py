@@ -202,7 +202,10 @@ class PDANPGCV(Algorithm):
         one = cls(**(settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
         require(
-            steps <= MOST, "samples", samples, f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+            steps <= MOST,
+            "samples",
+            samples,
+            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
         )
         steps = steps / (1.0 + 1.0 / _PILOT) if one.pilot is None else steps - one.pilot
         if steps < 1.0:
@@ -292,7 +295,6 @@ class PDANPGCVRun(Run):
             seen=np.zeros(self._n_seen(), np.uint64),
             mean=np.zeros((cmdp.n_states, n_signals)),
             plug=np.zeros(n_signals),
-            line=np.zeros(n_signals),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
             before=np.zeros(m),
