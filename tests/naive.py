@@ -1478,6 +1478,7 @@ def pd_anpg_cv(
         state.samples += len(seen)
         weights = [1.0, *state.dual_mean]
         square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
+        square = max(square, 0.01 * sum(w * w * state.spread[f][f] for f, w in enumerate(weights)))
         moved = None
         if state.outer >= 0 and square > 0.0:
             eta = min(steps.eta, 30 / math.sqrt(state.outer + 1)) / math.sqrt(square)

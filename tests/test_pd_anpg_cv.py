@@ -1,4 +1,4 @@
-"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it."""
+"""PD-ANPG-CV: rollouts with a critic and outer steps against twins, unbiasedness by enumeration, what breaks it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sampler:
         total = np.full((len(job_choice), self.cmdp.signals.shape[1]), np.nan)
         last, seen = np.full(len(job_choice), -1), np.zeros(room, np.uint64)
         n_seen, made = corrected_rollouts(
-            tables, build_actions(tables, self.prob), graph.row_state, self.cmdp.gamma, self.rng, job_choice,
+            tables, build_actions(tables, self.prob), tables.row_state, self.cmdp.gamma, self.rng, job_choice,
             job_wanders, self.work.mean, self.work.record, total, last, seen, n_seen,
         )  # fmt: skip
         return total, last, seen, n_seen, made
@@ -243,7 +243,7 @@ def test_a_critic_that_learns_within_the_batch_is_biased() -> None:
 
 def test_pairs_and_wanderers_have_their_laws() -> None:
     """Last pairs follow nu. A wanderer's first action is uniform, later ones half uniform and half pi."""
-    cmdp, prob, critic, _ = three_states()
+    cmdp, prob, _, _ = three_states()
     sample = Sampler(cmdp)
     sample.prob = prob
     n = 40_000
@@ -328,6 +328,7 @@ def measured(value: float, dual: float = 1.0) -> Any:
     run = make_run(MODELS["random"], PDANPGCV(outer=100))
     run.state.outer[:] = 10
     run.state.dual[:] = run.state.dual_mean[:] = dual
+    run.state.noise[:] = 1.0
     run.state.spread[0] = [[1.0, 0.2], [0.2, 0.5]]
     run.state.gram[0] = [[0.3, -0.2], [-0.2, 0.2]]
     run.state.peak[:], run.state.value[0] = 0.3, [0.0, value]
@@ -378,6 +379,16 @@ def test_a_constraint_that_no_action_acts_on_has_no_multiplier() -> None:
     result = fc.solve(cmdp, PDANPGCV(outer=200), replicates=2)
     assert result.last_quarter.gap == pytest.approx(0.0, abs=1e-3)
     assert (result.run.state.dual == 0.0).all()
+
+
+def test_steps_stay_bounded_where_reward_and_constraint_cancel() -> None:
+    """One decision: at the right multiplier no action has an advantage, and steps in units of it would be endless."""
+    cmdp = fc.CMDP.from_arrays(
+        np.full((2, 2, 2), 0.5), [[0.0, 1.0], [0.5, 0.5]], [[[0.0, 1.0], [0.2, 0.2]]], gamma=0.9, limits=[3.0]
+    )
+    result = fc.solve(cmdp, PDANPGCV(outer=5000), replicates=2)
+    assert np.abs(result.last_quarter.gap).max() < 0.02
+    assert result.last_quarter.violation.max() < 0.02
 
 
 def test_it_is_fast_to_learn() -> None:

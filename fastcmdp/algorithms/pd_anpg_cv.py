@@ -64,7 +64,6 @@ from fastcmdp.kernels.algorithm import pd_anpg_cv
 from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import row_states
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
 
@@ -242,7 +241,6 @@ class PDANPGCVRun(Run):
             choice_to_branch=cmdp.choice_to_branch.copy(),
             target=cmdp.branch_target.copy(),
             rejected=np.empty(cmdp.n_branches, np.int32),
-            row_state=row_states(tables),
             start_state=support.astype(np.int64),
             start_prob=np.array(cmdp.start[support], np.float64),
         )
@@ -276,7 +274,7 @@ class PDANPGCVRun(Run):
 
     def _n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
-        n, more = self.settings.n_rollouts, 1.0
+        n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
         return math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma)) + 2 * LANES
@@ -287,8 +285,9 @@ class PDANPGCVRun(Run):
         m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
         scores = self.scores(h)
         slots = len(scores.coordinate)
-        words = self.world.tables.choice_word.copy()
-        words[:, 1:] = 0
+        tables = self.world.tables
+        words = tables.choice_word.copy()
+        words.reshape(-1, tables.words)[:, 1:] = 0
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
             job_wanders=np.zeros(2 * h, np.uint64),
@@ -300,7 +299,6 @@ class PDANPGCVRun(Run):
             seen=np.zeros(self._n_seen(), np.uint64),
             mean=np.zeros((cmdp.n_states, n_signals)),
             plug=np.zeros(n_signals),
-            line=np.zeros(n_signals),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
             before=np.zeros(m),

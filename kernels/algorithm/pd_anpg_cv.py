@@ -26,6 +26,7 @@ DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i
 MEMORY = 0.97  # of the measurements
 VALUE_MEMORY = 0.98  # of how far the critic's J is off
 PEAK_MEMORY = 0.99  # of the largest response to a multiplier
+LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -73,11 +74,10 @@ class Work(NamedTuple):
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H, F]
     correction: np.ndarray  # float64[2H, F]
-    record: Any  # (uint64[C, W], float64[C, W]): see corrected.py
+    record: Any  # (uint64[C W], float64[C W]): see corrected.py
     seen: np.ndarray  # uint64[n]
     mean: np.ndarray  # float64[S, F]: Wbar
     plug: np.ndarray  # float64[F]: the critic's J
-    line: np.ndarray  # float64[F]: work space
     matrix: np.ndarray  # float64[m, m]
     linear: np.ndarray  # float64[m]
     before: np.ndarray  # float64[m]
@@ -96,7 +96,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
     An action that was never tried counts as the average of those that were: W is written there.
     """
     state_to_choice, signal, n_signals = tables.state_to_choice, tables.choice_signal, tables.n_signals
-    out = record[1]
+    out, words = record[1], tables.words
     for s in range(mean.shape[0]):
         first, end = state_to_choice[s], state_to_choice[s + 1]
         tried = 0.0
@@ -114,7 +114,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
             for k in range(n_signals):
                 if choice_count[q] == 0.0:
                     critic[q, k] = mean[s, k]
-                out[q, 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
+                out[words * q + 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
     plug[:] = 0.0
     for i in range(graph.start_state.shape[0]):
         for k in range(n_signals):
@@ -134,7 +134,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[j] = -1
     job_wanders[:] = _U64(0)
     n_seen, first = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
         work.occupancy_total, work.pair, work.seen, 0,
     )  # fmt: skip
     if leaves(tables.stop):  # then pairs are none
@@ -146,7 +146,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_wanders[n + h] = _U64(1)
     jobs = n + n_wanders
     n_seen, second = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
         work.record, work.correction, work.last_pair, work.seen, n_seen,
     )  # fmt: skip
     return n_seen, first + second
@@ -174,12 +174,13 @@ def lagrangian_spread(state, r):
     """sigma^2 of the advantages that the outer step at hand will have: from earlier batches only."""
     spread, dual_mean = state.spread[r], state.dual_mean[r]
     m = dual_mean.shape[0]
-    square = spread[0, 0]
+    square, apart = spread[0, 0], spread[0, 0]
     for i in range(m):
+        apart += dual_mean[i] * dual_mean[i] * spread[1 + i, 1 + i]
         square += 2.0 * dual_mean[i] * spread[0, 1 + i]
         for j in range(m):
             square += dual_mean[i] * dual_mean[j] * spread[1 + i, 1 + j]
-    return square
+    return max(square, LEAST * apart)
 
 
 @kernel
@@ -335,19 +336,7 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
             forget_scores(work.scores, n_slots)
             move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
         count(graph, work.seen, n_seen, branch_count, choice_count)
-        back_up(
-            tables,
-            graph,
-            gamma,
-            prob,
-            work.seen,
-            n_seen,
-            branch_count,
-            choice_count,
-            critic,
-            work.mean,
-            work.line,
-        )
+        back_up(tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean)
         if eta > 0.0:
             refresh_changed(policy, theta, tables, actions, work.space)
         state.outer[r] += 1
