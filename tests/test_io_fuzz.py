@@ -53,7 +53,7 @@ def outcome(path, kind) -> str:
         with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore", message=".*(rows of probabilities|is not used|left out|scaled by their span)"
-            )  # noqa: E501
+            )
             read = io.read(path, format=kind if kind != "toolbox" else None)
             io.build(read, reward="rew_gold", constraints="attacks <= 0.25", gamma=0.95, start=0)
     except ModelError:
