@@ -22,7 +22,7 @@ from fastcmdp.files import opened, replacing
 _DAMAGE = (  # some of these from headers of old arrays
     ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError,
     OverflowError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile, tokenize.TokenError, MemoryError,
-    UserWarning,
+    Warning,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The oracle: a slow, obvious twin of every kernel, in plain loops over lists. Nothing here imports fastcmdp.
 
 A function bears the name of the kernel that it judges. Its random words come from numpy.random.SFC64, in the
-order that kernels/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
+order that kernels/sampling/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
 states and choices themselves; features ``phi`` are C lists of d numbers, the unit vectors for a tabular policy.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -241,24 +242,25 @@ def build_start(model: Model) -> Row:
     return fill_alias_row([model.start[s] for s in support], support, len(support), model.exact)
 
 
+def branch_row(model: Model, q: int) -> Row:
+    mine = branches(model, q)
+    weights = [model.branch_prob[b] for b in mine]
+    return fill_alias_row(weights, [model.branch_target[b] for b in mine], len(mine), model.exact)
+
+
 def build_branches(model: Model) -> list[Row]:
     """One row a choice."""
-    rows = []
-    for q in range(len(model.signals)):
-        weights = [model.branch_prob[b] for b in branches(model, q)]
-        targets = [model.branch_target[b] for b in branches(model, q)]
-        rows.append(fill_alias_row(weights, targets, len(weights), model.exact))
-    return rows
+    return [branch_row(model, q) for q in range(len(model.signals))]
+
+
+def action_row(model: Model, prob: list[float], s: int) -> Row:
+    mine = choices(model, s)
+    return fill_alias_row([prob[q] for q in mine], list(mine), row_length(len(mine)), model.exact)
 
 
 def fill_actions(model: Model, prob: list[float]) -> list[Row]:
     """One row a state."""
-    rows = []
-    for s in range(n_states(model)):
-        mine = choices(model, s)
-        weights = [prob[q] for q in mine]
-        rows.append(fill_alias_row(weights, list(mine), row_length(len(mine)), model.exact))
-    return rows
+    return [action_row(model, prob, s) for s in range(n_states(model))]
 
 
 # Rollouts.
@@ -328,27 +330,27 @@ def first_state(model: Model, stream: np.random.SFC64) -> int:
 
 def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    state: int = draw_label(branch_row(model, q), high, model.exact)
     return state
 
 
 def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), high, model.exact)
     return choice
 
 
 def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
     s = draw_label(build_start(model), high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
 def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
-    s = draw_label(build_branches(model)[q], high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    s = draw_label(branch_row(model, q), high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
@@ -802,7 +804,7 @@ class MirrorState:
 
 
 def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
-    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    """Outer steps of PMD-PD with the settings of `kernels.algorithm.pmd_pd.Steps`."""
     n = len(model.signals)
 
     def softmax(z: list[float]) -> list[float]:
@@ -947,6 +949,7 @@ def run_td(
     prob: list[float],
     rng: list[np.random.SFC64],
     chain: list[list[int]],
+    visits: dict[int, int],
     rule: Any,
     net: Any,
     critic: list[list[float]],
@@ -979,10 +982,12 @@ def run_td(
         rate = rule.rate if averaged else rule.rate * (1 + k * lanes / rule.delay) ** -rule.sigma
         for i in range(n):
             q = chain[i][0]
+            visits[q] += 1
+            step = rate if averaged else max(rate, 1 / visits[q])
             for f, signal in enumerate(model.signals[q]):
                 error = signal + model.gamma * net.value(w[f], after[i]) - net.value(w[f], q)
                 g = net.gradient(w[f], q)
-                w[f] = [w[f][j] + rate * error * g[j] for j in range(d)]
+                w[f] = [w[f][j] + step * error * g[j] for j in range(d)]
                 total[f] += signal
         for i in range(n):
             if chain[i][1] == 1:
@@ -1004,6 +1009,7 @@ class CRPOState:
         self.theta = list(theta)
         self.critic = [list(origin) for _ in range(1 + m)]
         self.chain = [[0, 0] for _ in rng]
+        self.visits: dict[int, int] = Counter()
         self.rng = rng
         self.outer = self.samples = self.kept = 0
         self.recent = [0.0] * (1 + m)
@@ -1049,9 +1055,19 @@ def crpo_advance(
         prob = refresh_all(model, identity(len(z)), z)
         if not steps.carry_over:
             state.critic = [list(origin) for _ in state.critic]
+            state.visits.clear()
         critics = net.at(state.theta)
         learned = run_td(
-            model, prob, state.rng, state.chain, steps.rule, critics, state.critic, origin, steps.n_inner
+            model,
+            prob,
+            state.rng,
+            state.chain,
+            state.visits,
+            steps.rule,
+            critics,
+            state.critic,
+            origin,
+            steps.n_inner,
         )
         state.samples += steps.n_inner
         state.critic = learned.critic

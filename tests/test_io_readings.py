@@ -424,7 +424,13 @@ def test_names_from_files_cannot_reach_a_terminal(tmp_path):
         assert str(error.value).isprintable()
 
 
-def test_a_simulator_has_no_table_to_be_saved(tmp_path):
+def test_a_simulator_has_no_table_for_exact_answers_and_files(tmp_path):
     simulator = fc.simulators.tandem_queue()
-    with pytest.raises(ModelError, match=r"a Simulator is no model with a table .* evaluate"):
-        fc.save(simulator, tmp_path / "m.npz")
+    for call in (
+        lambda: fc.save(simulator, tmp_path / "m.npz"),
+        lambda: fc.optimum(simulator),
+        lambda: fc.evaluate(simulator, [1.0]),
+        lambda: fc.occupancy(simulator, [1.0]),
+    ):
+        with pytest.raises(ModelError, match=r"a Simulator is no model with a table .* evaluate"):
+            call()

@@ -1,4 +1,4 @@
-"""PD-ANPG-CV: rollouts with a critic and outer steps against their twins, unbiasedness by enumeration, and what breaks it."""
+"""PD-ANPG-CV: rollouts and outer steps against twins, unbiasedness by enumeration, and what breaks it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV, PDANPGCVRun
-from fastcmdp.kernels import counts
-from fastcmdp.kernels.corrected import corrected_rollouts
-from fastcmdp.kernels.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.learning import counts
+from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions

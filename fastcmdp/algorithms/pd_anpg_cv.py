@@ -1,44 +1,44 @@
 """PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned (tables, tabular softmax).
 
-Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at the
-start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k = pi_theta_k,
+Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at
+the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k = pi_theta_k,
 
-    C_f        = sum_{j<=T} [f(s_j, a_j) + gamma Wbar_f(s_{j+1}) - W_f(s_j, a_j)]  along a rollout, T ~ Geo(1-gamma)   (1)
+    C_f        = sum_{j<=T} [f(s_j, a_j) + gamma Wbar_f(s_{j+1}) - W_f(s_j, a_j)] on a rollout, T ~ Geo(1-gamma)   (1)
     J_f        = sum_s rho(s) Wbar_f(s) + mean of C_f over H rollouts from (s_0, a_0) ~ rho pi_k,
                  which end at (s_h, a_h) ~ nu
     A_f,h      = W_f(s_h, a_h) - Wbar_f(s_h) + C_f of a rollout from (s_h, a_h)
-    eta        = min(c_eta, 30 / sqrt(k)) / sigma,      sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)              (2)
-    lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                               (3)
+    eta        = min(c_eta, 30 / sqrt(k)) / sigma,      sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)       (2)
+    lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                        (3)
     omega      = tail average of H steps of ASGD towards E[(g_h . omega - A_r,h - sum_i lambda_i A_ci,h)^2],
-                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci                  (4)
-    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                         (5)
-    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                                  (6)
+                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci           (4)
+    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                  (5)
+    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                           (6)
 
 The first outer step only measures. The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in
 out. K enters nothing else: a run of more outer steps begins with the same ones.
 
 (3) With G_fg = E_nu E_pi[A_f A_g] of the critic's advantages A_f = W_f - Wbar_f, a step eta omega changes J_ci by
-eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual eta
-sigma of each violation, at least where lambda_i = 0: M_ij = G_ij + 1{i=j} d_i, g_i = G_0i + 0.1 c_dual sigma (1-gamma)
-J^_ci - d_i lambda_i^old. The proximal d_i = 0.05 Sigma_ii moves no fixed point, which is a stationary policy with
-J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where the policy hardly reacts. lambda_i is at most
-100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
+eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual
+eta sigma of each violation, at least where lambda_i = 0: M_ij = G_ij + 1{i=j} d_i, g_i = G_0i + 0.1 c_dual sigma
+(1-gamma) J^_ci - d_i lambda_i^old. The proximal d_i = 0.05 Sigma_ii moves no fixed point, which is a stationary
+policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where the policy hardly reacts. lambda_i is
+at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
-(2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f. These, G
-and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the signals were
-uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of (C_r + sum_i
-lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards over all
-transitions of the batch (``kernels/counts.py``). Exploring rollouts start from the states s_h with a uniform action, and
-take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean of W over those
-that were.
+(2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
+These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
+signals were uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
+(C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
+over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
+uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
+of W over those that were.
 
-What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is proved:
-E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/corrected.py``), so that J_f and A_f
-are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the steps of ASGD are
-functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 - omega*| in place of
-|omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline of the state changes
-no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the depth of (5) and what
-is explored; no theorem covers this rule for lambda.
+What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
+proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),
+so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the steps
+of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
+omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
+of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
+depth of (5) and what is explored; no theorem covers this rule for lambda.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
-from fastcmdp.kernels import asgd, counts, pd_anpg_cv
+from fastcmdp.kernels.algorithm import pd_anpg_cv
+from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.tables import row_states
 from fastcmdp.text import down
@@ -282,7 +283,7 @@ class PDANPGCVRun(Run):
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg_cv.Work) -> None:
-        """Make up to n_steps outer steps (pilot steps included) of replicate r."""
+        """Make up to n_steps outer steps of replicate r."""
         pd_anpg_cv.advance(
             self.world.tables, self.graph, self.world.policy.data, self.momentum, self.steps, self.state,
             self.actions[r], work, r, n_steps,

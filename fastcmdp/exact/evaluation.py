@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike
 
-from fastcmdp.cmdp import CMDP
+from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.errors import ModelError
 from fastcmdp.exact.linear import (
     Floats,
@@ -78,8 +78,8 @@ def evaluate(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "a
     >>> print(value.reward, value.constraints)
     1.5 [1.5]
     """
-    raw = performances(cmdp, cmdp.action_probabilities(action_probabilities)[None], method)[0]
-    return value_of(cmdp, raw)
+    pi = table_of(cmdp).action_probabilities(action_probabilities)
+    return value_of(cmdp, performances(cmdp, pi[None], method)[0])
 
 
 def evaluate_many(cmdp: CMDP, policies: ArrayLike, *, method: Method = "auto") -> Floats:
@@ -200,7 +200,7 @@ def occupancy(cmdp: CMDP, action_probabilities: ArrayLike, *, method: Method = "
     >>> print(occupancy(cmdp, [0.25, 0.75]))
     [0.25 0.75]
     """
-    pi = cmdp.action_probabilities(action_probabilities)
+    pi = table_of(cmdp).action_probabilities(action_probabilities)
     return cast(Floats, occupancies(cmdp, pi[None], method)[0][cmdp.choice_state] * pi)
 
 

@@ -139,7 +139,10 @@ def _variable(content: bytes, order: str, nested: bool = False) -> tuple[str, An
         flat = _numbers(*next(parts, (0, b"")), order)
         if flat.size != np.prod(shape, dtype=object):
             raise ModelError(f"damaged .mat file: {flat.size} numbers for a variable of shape {shape}")
-        value = flat.reshape(shape, order="F")
+        try:
+            value = flat.reshape(shape, order="F")
+        except ValueError as error:  # no numbers in a shape of too many or too large axes
+            raise ModelError(f"damaged .mat file: {error}") from None
         value = value != 0 if mark & _LOGICAL else value.astype("f4") if kind == 7 else value
     return name.decode("latin-1"), value
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.corrected import corrected_rollouts
-from fastcmdp.kernels.counts import Graph, back_up, count
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.learning.counts import back_up, count
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
+from fastcmdp.kernels.sampling.corrected import corrected_rollouts
+from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.tables import RowSpace
 
 _U64 = np.uint64
 

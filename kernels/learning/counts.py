@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.tables import state_of_row
+from fastcmdp.kernels.sampling.tables import state_of_row
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
