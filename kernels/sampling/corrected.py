@@ -2,11 +2,11 @@
 
 For any W that was fixed before, Wbar(s) = sum_a pi(a|s) W(s, a), and T as in ``rollouts``, T + 1 transitions give
 
-    C = sum_{j<=T} [ f(s_j, a_j) + gamma Wbar(s_{j+1}) - W(s_j, a_j) ],      E[C | s_0, a_0] = Q(s_0, a_0) - W(s_0, a_0),
+    C = sum_{j<=T} [ f(s_j, a_j) + gamma Wbar(s_{j+1}) - W(s_j, a_j) ],   E[C | s_0, a_0] = Q(s_0, a_0) - W(s_0, a_0),
 
 since Pr(T >= j) = gamma^j and (I - gamma P_pi)^-1 (f + gamma P Wbar - W) = Q - W. Sorted by pairs, the sum is that of
-one record a choice, f + gamma Wbar(s) - W, but for its ends: so it costs what sums of signals do. ``rollouts`` says what
-the schedule is; here, in addition,
+one record a choice, f + gamma Wbar(s) - W, but for its ends: so it costs what sums of signals do. ``rollouts`` says
+what the schedule is; here, in addition,
 
 - the state after the last pair is drawn, and an action there, which counts for nothing;
 - a rollout that *wanders* begins with a uniform action, and later each action is uniform where bit 0 of what draws it
