@@ -12,6 +12,7 @@ from fastcmdp.algorithms import (
     CRPO,
     NPGPD,
     PDANPG,
+    PDANPGCV,
     PDNAC,
     PMDPD,
     CRPOSoftmax,
@@ -20,7 +21,7 @@ from fastcmdp.algorithms import (
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
 from fastcmdp.errors import InfeasibleError, ModelError, SettingError
-from fastcmdp.exact import evaluate, occupancy, optimum
+from fastcmdp.exact import evaluate, frontier, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, NeuralSoftmax, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
@@ -39,6 +40,7 @@ __all__ = [
     "CRPO",
     "NPGPD",
     "PDANPG",
+    "PDANPGCV",
     "PDNAC",
     "PMDPD",
     "CRPOSoftmax",
@@ -57,6 +59,7 @@ __all__ = [
     "embed",
     "envs",
     "evaluate",
+    "frontier",
     "load",
     "load_run",
     "occupancy",

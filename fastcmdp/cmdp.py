@@ -359,6 +359,31 @@ class CMDP(Units):
         other._set_limits(limits)
         return other
 
+    def with_constraints(self, kept: Sequence[int]) -> CMDP:
+        """The same model with some of its constraints, by number; it shares the rows of this one.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], [[1], [2]], gamma=0.5, limits=[3, 5])
+        >>> cmdp.with_constraints([1])
+        CMDP(1 states, 1 choices, 1 branches, gamma=0.5, maximise reward, cost 1 <= 5)
+        """
+        numbers = [int(i) for i in kept]
+        unknown = [i for i in numbers if not 0 <= i < self.n_constraints]
+        if unknown or len(set(numbers)) != len(numbers):
+            raise ModelError(
+                f"constraints {numbers}: different numbers from 0 to {self.n_constraints - 1} are expected"
+            )
+        other = object.__new__(CMDP)
+        other.__dict__.update(self.__dict__)
+        other._set(
+            costs=np.ascontiguousarray(self.costs[:, numbers]),
+            sense=tuple(self.sense[i] for i in numbers),
+            names=(self.names[0], *(self.names[1 + i] for i in numbers)),
+        )
+        other._set_limits(self.limits[numbers])
+        return other
+
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on: rows, signals, start, discount, limits and senses."""
         digest = hashlib.sha256(repr((self.gamma, self.sense)).encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ModelError(ValueError):
     """A model, a policy or a file cannot be used; the message names the place, the value and the remedy."""
@@ -20,14 +22,44 @@ class UnsavedWarning(RuntimeWarning):
 
 
 class InfeasibleError(ModelError):
-    """No policy meets the constraints.
+    """No policy meets the constraints. What is known about why is attached; fields that nobody found are empty.
 
     Attributes
     ----------
     best : tuple of float
         The most favourable attainable value of each constraint taken alone, in the user's units.
+    policy : float64[C] or None
+        The policy that violates least: the greatest least slack, in kernel units.
+    weights : tuple of float
+        The proof, >= 0 and of sum 1: for no policy is the weighted sum of the slacks (kernel units) above
+        ``value``, which is below 0, so no policy has them all >= 0 (Farkas).
+    value : float
+        The greatest weighted sum of slacks, in kernel units.
+    conflict : tuple of int
+        Numbers of a smallest set of constraints that no policy meets together.
+    alone : tuple of float
+        By how much each limit would have to be loosened, in the user's units, if the others stay: infinite
+        where the others conflict among themselves.
+    together : tuple of float
+        By how much each limit would have to be loosened if all are at once, by the same in kernel units.
     """
 
-    def __init__(self, message: str, best: tuple[float, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        best: tuple[float, ...] = (),
+        policy: Any = None,
+        weights: tuple[float, ...] = (),
+        value: float = float("nan"),
+        conflict: tuple[int, ...] = (),
+        alone: tuple[float, ...] = (),
+        together: tuple[float, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.best = best
+        self.policy, self.weights, self.value = policy, weights, value
+        self.conflict, self.alone, self.together = conflict, alone, together
+
+
+class NearlyInfeasibleWarning(UserWarning):
+    """Limits that leave hardly any room: multipliers may be huge, and rounding decides what is feasible."""

@@ -14,7 +14,7 @@ from scipy.optimize import OptimizeResult, linprog
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import garnet
-from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.errors import InfeasibleError, ModelError, NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact import (
     advantages,
     dual_value,
@@ -327,7 +327,8 @@ def test_limit_at_the_edge_of_the_attainable(method):
     for seed in range(4):
         cmdp = random_model(seed)
         least = optimum(cmdp).constraint_range[0, 0]
-        best = optimum(cmdp.with_limits(least), method=method)
+        with pytest.warns(NearlyInfeasibleWarning, match="limits of cost leave hardly any room"):
+            best = optimum(cmdp.with_limits(least), method=method)
         assert best.constraints == pytest.approx([least], abs=1e-8)
         assert best.slater == pytest.approx(0.0, abs=1e-8)
 
@@ -447,7 +448,9 @@ def test_stalled_iteration_is_an_error_and_auto_falls_back(monkeypatch):
         evaluate(cmdp, np.ones(300), method="iterative")
     assert evaluate(cmdp, np.ones(300)).raw == pytest.approx(direct, rel=1e-10)
     monkeypatch.setattr(
-        scipy.sparse.linalg, "splu", lambda system: type("Wrong", (), {"solve": staticmethod(np.zeros_like)})
+        scipy.sparse.linalg,
+        "splu",
+        lambda system, **_: type("Wrong", (), {"solve": staticmethod(np.zeros_like)}),
     )
     monkeypatch.setattr(linear, "LARGEST_DENSE", 0)
     with pytest.raises(ModelError, match=r"'direct'\) has not converged"):
@@ -754,6 +757,7 @@ def test_optimum_does_not_depend_on_units(of_reward: float, of_cost: float) -> N
     assert other.duals[0] * of_cost / of_reward == pytest.approx(plain.duals[0], rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")
 def test_an_entry_that_drowns_its_limit_is_named() -> None:
     rng = np.random.default_rng(0)
     transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))
@@ -767,6 +771,46 @@ def test_an_entry_that_drowns_its_limit_is_named() -> None:
     plain = optimum(CMDP.from_arrays(transition, reward, cost, 0.9, limits=6.0))
     assert drowned.reward == pytest.approx(plain.reward, abs=1e-8)
     assert drowned.duals == pytest.approx(plain.duals, abs=1e-6)
+
+
+# Progress and Ctrl-C
+
+
+def stop_after(number):
+    def tell(stage):
+        if stage.responses >= number:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_ctrl_c_leaves_the_best_so_far(m):
+    cmdp = random_model(1, n_states=40, m=m)
+    told = []
+    best = optimum(cmdp, method="decomposition", progress=told.append)
+    assert best.finished
+    assert best.duals.any()
+    assert {stage.what for stage in told} == {"ranges", "multipliers"} | (
+        {"Slater value"} if m == 2 else set()
+    )
+    assert (np.diff([stage.responses for stage in told]) > 0).all()
+    gaps = [stage.gap for stage in told if np.isfinite(stage.gap)]
+    assert gaps[-1] <= 1e-8 < gaps[0]
+    unfinished = 0
+    for stage in told:
+        if stage.what != "multipliers":
+            continue
+        one = optimum(cmdp, method="decomposition", progress=stop_after(stage.responses))
+        unfinished += not one.finished
+        assert one.reward <= best.reward + 1e-8 <= one.reward + one.gap + 2e-8
+        assert cmdp.slack(np.append(one.reward, one.constraints)).min() >= -1e-6
+    assert unfinished >= 2
+
+
+def test_ctrl_c_before_anything_is_known_is_ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
+        optimum(random_model(1), progress=stop_after(1))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -256,6 +256,9 @@ class CRPORun(Run):
             **self.common_state(seed, replicates),
             kept=np.zeros(replicates, np.int64),
             chain=np.zeros((replicates, 2, LANES), np.int64),
+            visits=np.zeros(
+                (replicates, world.model.n_choices if isinstance(rule, Decaying) else 0), np.int64
+            ),
             place=np.zeros((replicates, world.n_state)),
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),

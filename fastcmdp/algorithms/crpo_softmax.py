@@ -87,7 +87,7 @@ class CRPOSoftmax(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo-softmax"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tabular_only: ClassVar[bool] = True
     output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastcmdp.cli.common import Json, describe_optimum, print_json
 from fastcmdp.cli.models import Source, on_model
+from fastcmdp.cli.progress import exact_progress
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import InfeasibleError
 from fastcmdp.exact import Optimum, optimum
@@ -39,22 +40,24 @@ def inspect(source: Source, json: Json = False) -> None:
         cmdp = source.build(replace(description, notes=()))
     else:
         cmdp = source.cmdp()
-    best, reason, attainable = None, "", None
+    best, why = None, None
     try:
-        best = optimum(cmdp)
+        with exact_progress() as tell:
+            best = optimum(cmdp, progress=tell)
     except InfeasibleError as error:
-        reason, attainable = str(error), error.best
+        why = error
     facts = source.describe(cmdp)
     if json:
         answer = {
             "feasible": best is not None,
-            "best_attainable": attainable,
+            "best_attainable": None if why is None else why.best,
+            "infeasible": None if why is None else _reasons(cmdp, why),
             "slater": None if best is None else best.slater,
             "optimum": describe_optimum(best),
         }
         print_json(offered | facts | answer)
     else:
-        print(text(facts["model"], cmdp, best, reason))
+        print(text(facts["model"], cmdp, best, why))
 
 
 def _next(path: str, description: Description) -> str:
@@ -70,8 +73,35 @@ def _next(path: str, description: Description) -> str:
     return f"  next, for instance: {shlex.join(words)}"
 
 
-def text(facts: dict[str, Any], cmdp: CMDP, best: Optimum | None, reason: str) -> str:
-    """The answer for reading; ``reason`` says why there is no optimum."""
+def _reasons(cmdp: CMDP, why: InfeasibleError) -> dict[str, Any]:
+    """Why no policy meets the limits, for machines."""
+    return {
+        "conflict": [cmdp.names[1 + i] for i in why.conflict],
+        "weights": why.weights,
+        "value": why.value,
+        "alone": why.alone,
+        "together": why.together,
+    }
+
+
+def _told(cmdp: CMDP, why: InfeasibleError) -> list[str]:
+    """The same for reading: the conflict, and by how much limits would have to move."""
+    lines = [f"  not feasible: {why}", ""]
+    names = [cmdp.names[1 + i] for i in why.conflict]
+    if len(names) > 1:
+        lines.append(f"  a smallest set of limits that conflict: {', '.join(names)}")
+    rows: list[Sequence[str]] = [("", "limit", "alone it would have to be", "all together")]
+    for i, (alone, together) in enumerate(zip(why.alone, why.together, strict=True)):
+        sign = 1.0 if cmdp.sense[i] == "<=" else -1.0
+        limit = float(cmdp.limits[i])
+        alone_at = f"{limit + sign * alone:.6g}" if math.isfinite(alone) else "no move of it alone suffices"
+        row = (cmdp.names[1 + i], f"{cmdp.sense[i]} {limit:.6g}", alone_at, f"{limit + sign * together:.6g}")
+        rows.append(row)
+    return lines + [f"  {line}" for line in table(rows, left=range(4)).splitlines()]
+
+
+def text(facts: dict[str, Any], cmdp: CMDP, best: Optimum | None, why: InfeasibleError | None) -> str:
+    """The answer for reading; ``why`` says why there is no optimum."""
     counts = np.diff(cmdp.state_to_choice)
     per_state = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
     start = facts["start"]
@@ -92,7 +122,10 @@ def text(facts: dict[str, Any], cmdp: CMDP, best: Optimum | None, reason: str) -
         low, high = facts["ranges"][i]
         row = [name, f"{low:.6g} to {high:.6g}", "", "", "", ""]
         if i == 0:
-            row[4] = "" if best is None else f"{best.reward:.8g}"
+            if best is not None:
+                least, most = best.reward_range
+                row[2] = f"{_clean(least, most):.6g} to {_clean(most, least):.6g}"
+                row[4] = f"{best.reward:.8g}"
         else:
             row[3] = f"{cmdp.sense[i - 1]} {cmdp.limits[i - 1]:.6g}"
             if best is not None:
@@ -102,9 +135,13 @@ def text(facts: dict[str, Any], cmdp: CMDP, best: Optimum | None, reason: str) -
         rows.append(row)
     lines += [f"  {line}" for line in table(rows, left=range(len(head))).splitlines()]
     lines.append("")
+    if why is not None:
+        lines += _told(cmdp, why)
     if best is None:
-        lines.append(f"  not feasible: {reason}")
-    elif math.isfinite(best.slater):
+        return "\n".join(lines)
+    if not best.finished:
+        lines.append(f"  interrupted: the best policy so far, at most {best.gap:.3g} below the optimum")
+    if math.isfinite(best.slater):
         lines.append(
             f"  feasible, Slater value {best.slater:.6g} in kernel units (rewards in [0, 1], costs in [-1, 1])"
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from fastcmdp.cli.common import note
+from fastcmdp.exact import Stage
 from fastcmdp.solve import Progress
 
 
@@ -21,6 +23,7 @@ class Callback(Protocol):
 
 LINES = 5  # at most, where there is no terminal
 APART = 2.0  # seconds between two of them
+FIRST = 1.0  # seconds in which an exact answer may come without a word
 
 
 @contextmanager
@@ -98,3 +101,29 @@ class Lines:
         left = (now - self.first[0]) / made * (state.total - state.outer)
         run = f"{self.label}, " if self.label else ""
         note(f"{run}outer step {state.outer:,} of {state.total:,}, {speed(state)}, {left:.0f} s left")
+
+
+@contextmanager
+def exact_progress() -> Iterator[Callable[[Stage], None]]:
+    """A callback for exact answers: lines on standard error that a terminal overwrites, none in the first second."""
+    begun = said = time.monotonic()
+    terminal = sys.stderr.isatty()
+
+    def tell(stage: Stage) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - begun < FIRST or now - said < (0.1 if terminal else APART):
+            return
+        said = now
+        gap = f", gap {stage.gap:.2g}" if math.isfinite(stage.gap) else ""
+        line = f"exact optimum, {stage.what}: {stage.responses} best responses{gap}, {now - begun:.0f} s"
+        if terminal:
+            print(f"\r{line:<100}", end="", file=sys.stderr, flush=True)
+        else:
+            note(line)
+
+    try:
+        yield tell
+    finally:
+        if terminal and said > begun:
+            print(f"\r{'':<100}\r", end="", file=sys.stderr, flush=True)

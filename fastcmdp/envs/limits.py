@@ -33,7 +33,8 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.control import best_response, one_hot
 from fastcmdp.exact.evaluation import evaluate
-from fastcmdp.exact.mixtures import Pool, common_slack
+from fastcmdp.exact.mixtures import common_slack
+from fastcmdp.exact.pool import Pool
 
 Floats = NDArray[np.float64]
 Limit = float | Sequence[float] | str | None

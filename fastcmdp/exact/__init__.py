@@ -32,18 +32,23 @@ from fastcmdp.exact.evaluation import (
     state_occupancy,
     values,
 )
+from fastcmdp.exact.frontier import Frontier, frontier
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
 from fastcmdp.exact.mixtures import FEASIBLE
+from fastcmdp.exact.pool import Stage
 
 __all__ = [
     "FEASIBLE",
+    "Frontier",
     "Optimum",
+    "Stage",
     "Value",
     "advantages",
     "dual_value",
     "evaluate",
     "evaluate_many",
     "fisher",
+    "frontier",
     "natural_gradient",
     "occupancy",
     "optimum",

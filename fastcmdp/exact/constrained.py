@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from fastcmdp.cmdp import CMDP, table_of
-from fastcmdp.errors import InfeasibleError, ModelError, SettingError
+from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
+from fastcmdp.exact.infeasible import check_feasible
 from fastcmdp.exact.linear import Floats, frozen
-from fastcmdp.exact.mixtures import (
-    FEASIBLE,
-    LP_ENTRIES,
-    Aim,
-    Answer,
-    Candidate,
-    Pool,
-    candidates,
-    common_slack,
-    first_checked,
-)
+from fastcmdp.exact.mixtures import LP_ENTRIES, Answer, candidates, common_slack, first_checked
+from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.programme import Aim, Candidate
 
 MOST_LP_ENTRIES = 1_000_000  # branches; 83,456 take 16 s, and the time grows faster than they do
 MISSED = 1e-6  # a limit missed by more than this part of 1 + |limit|, in the user's units, is no rounding
@@ -60,6 +53,8 @@ class Optimum:
         Values of ``policy`` in kernel units.
     raw_duals : float64[m]
         Multipliers in kernel units, as algorithms use them.
+    finished : bool
+        False after Ctrl-C: the best policy so far, and ``gap`` says how far it may be from the best.
     """
 
     reward: float
@@ -73,6 +68,7 @@ class Optimum:
     gap: float
     raw: Floats
     raw_duals: Floats
+    finished: bool = True
 
     def __repr__(self) -> str:
         return (
@@ -81,27 +77,41 @@ class Optimum:
         )
 
 
-def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "auto") -> Optimum:
+def optimum(
+    cmdp: CMDP,
+    *,
+    method: Literal["auto", "lp", "decomposition"] = "auto",
+    progress: Callable[[Stage], None] | None = None,
+) -> Optimum:
     """Best policy under the constraints, with multipliers, Slater value and attainable ranges.
 
     Solves max nu . r over occupancies nu >= 0 with sum_{q in s} nu(q) = (1-gamma) start(s) + gamma (P^T
     nu)(s) and nu . c_i >= 0 (Altman, Constrained Markov Decision Processes, 1999, chapter 3), either as it
-    stands with HiGHS ("lp") or by Dantzig-Wolfe decomposition ("decomposition"): HiGHS mixes deterministic
-    policies, policy iteration finds the next one worth mixing in. That is the dual method: each round maximises
-    the Lagrangian at the multipliers so far. Both give the same answer; the second needs little memory beyond
-    the model and is faster for all but small models. "auto" chooses by size, and takes the second where the
-    first fails its checks.
+    stands with HiGHS ("lp") or by minimising its dual function over multipliers ("decomposition"): policy
+    iteration finds the best response to multipliers, beginning with what is known from those before, and the
+    optimum mixes a few of them (docs/exact.md). Both give the same answer; the second needs little memory beyond
+    the model and is faster for all but small models with several constraints. "auto" chooses by size, and takes
+    the second where the first fails its checks.
 
     The answer is checked twice before it is returned: its policy is evaluated afresh, and its multipliers are
     put into the dual function, which bounds how much better any other policy could be (``Optimum.gap``).
 
+    Parameters
+    ----------
+    cmdp : CMDP
+    method : {"auto", "lp", "decomposition"}
+    progress : callable, optional
+        Called with a `Stage` after each best response: for models that take a while. Ctrl-C once the multipliers
+        are being sought returns the best policy so far, marked by ``finished=False`` and with its proven gap.
+
     Raises
     ------
     InfeasibleError
-        When no policy meets the constraints; says the best attainable value of each. A limit missed by less
-        than 1e-9 of the constraint's largest possible value counts as met.
+        When no policy meets the constraints; says why, see there. A limit missed by less than 1e-9 of the
+        constraint's largest possible value counts as met; limits that leave less than 1e-6 of room come with a
+        `NearlyInfeasibleWarning`.
     ModelError
-        When none of HiGHS's methods gives an answer that passes the checks.
+        When no answer passes the checks.
     SettingError
         When ``method`` is unknown, or "lp" for more than a million branches: said beforehand, not found out.
 
@@ -126,10 +136,13 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         )
     if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
         method = "decomposition"
-    pool = Pool(cmdp)
+    pool = Pool(cmdp, progress)
     ranges = _attainable(cmdp, pool)
-    slater = _slater(cmdp, pool, ranges, method)
-    _check_feasible(cmdp, slater, ranges)
+    pool.what = "Slater value"
+    least_violating = _least_violating(cmdp, pool, method)
+    check_feasible(cmdp, pool, ranges, least_violating, method)
+    slater = math.inf if least_violating is None else float(least_violating.raw[1:].min())
+    pool.what, pool.gap = "multipliers", math.inf
     answer = _constrained(cmdp, pool, min(0.0, slater), method)
     value = value_of(cmdp, answer.raw)
     _check_limits(cmdp, value)
@@ -146,6 +159,7 @@ def optimum(cmdp: CMDP, *, method: Literal["auto", "lp", "decomposition"] = "aut
         gap=float(cmdp.reward_scale * answer.gap),
         raw=value.raw,
         raw_duals=frozen(answer.weights[1:]),
+        finished=answer.finished,
     )
 
 
@@ -155,17 +169,23 @@ def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
     The one with the greatest reward is the pool's first.
     """
     one = np.ones(1)
-    least = [-pool.control.respond(-signal[:, None], one).attained for signal in cmdp.signals.T]
-    greatest = [pool.values[pool.respond(weights)] @ weights for weights in np.eye(1 + cmdp.n_constraints)]
-    return np.column_stack((least, greatest))
+    ranges = np.empty((1 + cmdp.n_constraints, 2))
+    for i, weights in enumerate(np.eye(len(ranges))):
+        ranges[i, 0] = -pool.control.respond(-cmdp.signals[:, i : i + 1], one).attained
+        ranges[i, 1] = pool.values[pool.respond(weights)] @ weights
+        pool.report()
+    return ranges
 
 
-def _slater(cmdp: CMDP, pool: Pool, ranges: Floats, method: str) -> float:
-    """max over policies of min_i J_ci, kernel units."""
+def _least_violating(cmdp: CMDP, pool: Pool, method: str) -> Answer | None:
+    """The policy with max over policies of min_i J_ci, kernel units; None without constraints."""
     m = cmdp.n_constraints
-    if m <= 1:
-        return float(ranges[1, 1]) if m else math.inf
-    return float(common_slack(cmdp, pool, np.ones(m), method).raw[1:].min())
+    if m == 0:
+        return None
+    if m > 1:
+        return common_slack(cmdp, pool, np.ones(m), method)
+    raw = pool.values[1]
+    return Answer(pool.policy(1), raw, np.array([0.0, 1.0]), pool.bounds[1] - float(raw[1]))
 
 
 def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
@@ -175,7 +195,7 @@ def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:
     if np.all(pool.values[0][1:] >= 0):  # the unconstrained optimum will do: m = 0, or no limit is active
         reward_only = np.eye(1 + cmdp.n_constraints)[0]
         proposed: Iterator[Candidate] = iter(
-            [Candidate("policy iteration", pool.mixed(np.ones(1)), reward_only, pool.bounds[0])]
+            [Candidate("policy iteration", pool.mixed({0: 1.0}), reward_only, pool.bounds[0])]
         )
     else:
         proposed = candidates(cmdp, pool, method, aim, notes)
@@ -192,24 +212,3 @@ def _check_limits(cmdp: CMDP, value: Value) -> None:
             f"{cmdp.names[1 + i]} reaches {largest:.6g} in one choice, so that its limit {cmdp.limits[i]:.6g} is lost "
             "in rounding: replace such an entry by a smaller one that is still prohibitive, or take the action away"
         )
-
-
-def _check_feasible(cmdp: CMDP, slater: float, ranges: Floats) -> None:
-    """Raise InfeasibleError when no policy meets all constraints.
-
-    It names the limits that no policy meets; where each can be met alone, all of them.
-    """
-    unit = 1 - cmdp.gamma
-    if unit * slater >= -FEASIBLE:
-        return
-    best = cmdp.to_user_values(ranges[:, 1])[1:]
-    unmet = unit * ranges[1:, 1] < -FEASIBLE
-    alone = "" if unmet.any() else " although each can be met alone"
-    terms = [
-        f"{cmdp.names[1 + i]} {cmdp.sense[i]} {cmdp.limits[i]:.9g} (best attainable {best[i]:.9g})"
-        for i in np.flatnonzero(unmet if unmet.any() else ~unmet)
-    ]
-    raise InfeasibleError(
-        f"no policy meets the constraints{alone}: {'; '.join(terms)}. Loosen a limit",
-        best=tuple(best.tolist()),
-    )

@@ -71,7 +71,9 @@ class Control:
         values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
         choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
         low, high = self._look(open_to, values @ weights, choices, cold=not near)
-        allowance = max(finest, LOOSE * (high - low) / size)
+        # Where a chain mixes slowly, what a sweep still changes may add up over a whole horizon.
+        loose = LOOSE * (1 - cmdp.gamma if self._slow else 1.0) / size
+        allowance = max(finest, loose * (high - low))
         for _ in range(MOST_ROUNDS):
             taken = choices.copy()
             chain, right = rows.chosen(taken, signals)
@@ -82,7 +84,7 @@ class Control:
             if same and allowance <= finest:
                 attained = float(expected(cmdp, value[:, None])[0])
                 return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
-            allowance = finest if same else max(finest, LOOSE * (high - low) / size)
+            allowance = finest if same else max(finest, loose * (high - low))
             if same:
                 choices[:] = taken
             elif self._slow:

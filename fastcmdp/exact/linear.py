@@ -21,6 +21,7 @@ DENSE_STATES = 128  # up to here a dense factorisation beats iteration, see dens
 LAPACK_ROWS = 64  # largest block that LAPACK is given where that can be helped
 LARGEST_DENSE = 2_000  # up to here "direct" stays dense: sparse factors of a random graph fill in anyway
 LARGEST_SPARSE = 200_000  # up to here sparse factors are tried where iteration stalls
+MOST_BAND = 30_000_000  # states times bandwidth up to which sparse factors beat iterations that are slow
 KRYLOV_STEPS = 100  # BiCGSTAB steps between two looks at the true residual
 KRYLOV_RESTARTS = 12
 LOOK = 8  # sweeps between two looks at how fast they converge
@@ -79,7 +80,7 @@ def solve(
         solution = (
             _sparse_solve(chain, right)
             if method == "direct"
-            else _iterate(chain, right, targets, order, start)
+            else _iterate(chain, right, targets, order, method, start)
         )
         residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
         if method == "auto" and not (residuals <= targets).all():
@@ -122,7 +123,23 @@ def _sparse_solve(chain: Chain, right: Floats) -> Floats:
     from scipy.sparse.linalg import splu  # here, since small models do without and it is slow to import
 
     identity = scipy.sparse.csr_array(scipy.sparse.identity(chain.n_states, format="csr"))
-    return cast(Floats, splu((identity - chain.gamma * chain.matrix()).tocsc()).solve(right))
+    system = (identity - chain.gamma * chain.matrix()).tocsc()
+    # Dominant diagonals need no pivots, and the order that suits a symmetric pattern fills in less.
+    factors = splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    return cast(Floats, factors.solve(right))
+
+
+def _is_narrow(chain: Chain) -> bool:
+    """Whether states can be put in an order in which the chain moves only a little: then factors stay sparse."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    matrix = chain.matrix()
+    order = reverse_cuthill_mckee((matrix + matrix.T).tocsr(), symmetric_mode=True)
+    place = np.empty(chain.n_states, dtype=np.int64)
+    place[order] = np.arange(chain.n_states)
+    source = np.repeat(place, np.diff(chain.offset))
+    width = np.abs(source - place[chain.target]).max(initial=0)
+    return bool(width * chain.n_states <= MOST_BAND)
 
 
 def _residual(chain: Chain, right: Floats, x: Floats) -> Floats:
@@ -142,13 +159,17 @@ def _pairs(x: Floats) -> list[slice]:
     return [slice(k, min(k + 2, x.shape[1])) for k in range(0, x.shape[1], 2)]
 
 
-def _iterate(chain: Chain, right: Floats, targets: Floats, order: float, start: Floats | None) -> Floats:
-    """Fixed-point sweeps where these are quick, else Krylov's method; the caller judges the solution."""
+def _iterate(
+    chain: Chain, right: Floats, targets: Floats, order: float, method: Method, start: Floats | None
+) -> Floats:
+    """Fixed-point sweeps where these are quick, else sparse factors or Krylov's method; the caller judges."""
     if start is None:
         # For a transpose, of the right mass: what is left then decays as fast as the chain mixes.
         start = right / (1 - chain.gamma) if order == 1 else np.zeros_like(right)
     start = np.where(targets > 0, start, 0.0)
     solution, done = _sweep_all(chain, right, targets, order, start, PATIENCE)
+    if not done.all() and method == "auto" and chain.n_states <= LARGEST_SPARSE and _is_narrow(chain):
+        return _sparse_solve(chain, right)
     for k in np.flatnonzero(~done):
         solution[:, k], _ = _krylov(
             chain, right[:, k].copy(), solution[:, k].copy(), float(targets[k]), order

@@ -56,6 +56,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]
     kept: np.ndarray  # int64[R]: size of N_0 so far
     chain: np.ndarray  # int64[R, 2, LANES]: pairs where the chains stand, transitions left of their segments
+    visits: np.ndarray  # int64[R, C]: updates of each choice's critic, or [R, 0] where the rule asks for none
     place: np.ndarray  # float64[R, n_state]: on a simulator, the state where its one chain stands
     critic: np.ndarray  # float64[R, (1+m) d]
     recent: np.ndarray  # float64[R, 1+m]: levels N lately
@@ -127,12 +128,12 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
 
 
 @generic("tables")
-def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
 
 
 @learn.on(World)
-def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn_on_world(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     return run_walk(
         tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
         steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
@@ -140,10 +141,10 @@ def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, cri
 
 
 @learn.on(Tables)
-def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     return run_td(
-        tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,
-        steps.origin, critic, work.mean, work.total, work.pair,
+        tables, actions, rng, chain, visits, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner,
+        d, steps.origin, critic, work.mean, work.total, work.pair,
     )  # fmt: skip
 
 
@@ -199,10 +200,11 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         if not steps.carry_over:
             for k in range(1 + m):
                 critic[k * d : (k + 1) * d] = steps.origin
+            state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
-        )
+            tables, policy, theta, actions, steps, rng, state.chain[r], state.visits[r], state.place[r], critic, d, work
+        )  # fmt: skip
         if leaves(tables.stop):
             break
         if n_pairs < 0:

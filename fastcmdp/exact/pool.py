@@ -1,0 +1,112 @@
+"""Best responses met so far: where the next one begins, and what mixtures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastcmdp.cmdp import CMDP
+from fastcmdp.exact.control import Control, one_hot
+from fastcmdp.exact.evaluation import expected, occupancies
+from fastcmdp.exact.linear import Floats, accuracy
+
+FAR = 0.5  # between weights that sum to 1: their policies have little in common
+KEPT = 12  # policies whose state values are kept
+
+
+class Stage(NamedTuple):
+    """How far an exact answer is.
+
+    Attributes
+    ----------
+    what : str
+        "ranges", "Slater value" or "multipliers".
+    responses : int
+        Best responses so far: policies that are optimal for some weights of the signals.
+    gap : float
+        Between the best mixture and what is known to bound it, in the user's units; infinite before one is known.
+    """
+
+    what: str
+    responses: int
+    gap: float
+
+
+class Pool:
+    """Deterministic policies met so far, with their values in kernel units."""
+
+    def __init__(self, cmdp: CMDP, tell: Callable[[Stage], None] | None = None) -> None:
+        self.cmdp = cmdp
+        self.tell = tell
+        self.what, self.gap = "ranges", float("inf")
+        self.control = Control(cmdp)
+        self.weights: list[Floats] = []  # that each is a best response to
+        self.choices: list[NDArray[np.int32]] = []
+        self.values: list[Floats] = []
+        self.relative: list[float] = []  # how exact each is
+        self.bounds: list[float] = []  # no policy attains more under those weights
+        self._state_values: dict[int, Floats] = {}  # of the last few, where the next responses begin
+
+    def respond(self, weights: Floats, relative: float = 0.0) -> int:
+        """Add a best policy for the weighted sum of the signals, as exact as ``relative`` says; its number."""
+        relative = relative if relative > accuracy(self.cmdp.gamma) else 0.0
+        share = weights / np.abs(weights).sum()
+        start, near = self._guess(share)
+        response = self.control.respond(self.cmdp.signals, weights, start, near=near, relative=relative)
+        k = len(self.values)
+        self.weights.append(share)
+        self.choices.append(response.choices.astype(np.int32))
+        self.values.append(expected(self.cmdp, response.values))
+        self.relative.append(relative)
+        self.bounds.append(response.bound)
+        self._state_values[k] = response.values
+        if len(self._state_values) > KEPT:
+            del self._state_values[min(self._state_values)]
+        return k
+
+    def report(self) -> None:
+        """Tell how far it is, after a response and what follows from it."""
+        if self.tell is not None:
+            self.tell(Stage(self.what, len(self.values), float(self.cmdp.reward_scale) * self.gap))
+
+    def replace(self, k: int) -> None:
+        """Put an exact response in the place of one that is loose."""
+        self.respond(self.weights[k])
+        self.choices[k], self.values[k] = self.choices[-1], self.values[-1]
+        self.relative[k], self.bounds[k] = self.relative[-1], self.bounds[-1]
+
+    def _guess(self, share: Floats) -> tuple[Floats | None, bool]:
+        """State values of each signal, linear between the policies with the nearest weights; are these near?
+
+        As many policies as there are signals; where their weights lie in a plane of less dimension, the point of
+        it that is nearest.
+        """
+        kept = self._state_values
+        apart = {k: float(np.abs(self.weights[k] - share).sum()) for k in kept}
+        near = sorted(kept, key=lambda k: apart[k])[: max(2, len(share))]
+        if len(near) < 2 or apart[near[0]] > FAR:
+            return (kept[near[0]] if near else None), False
+        base = self.weights[near[0]]
+        spans = np.array([self.weights[k] - base for k in near[1:]]).T
+        parts = np.linalg.lstsq(spans, share - base, rcond=1e-2)[0]
+        parts *= min(1.0, 2.0 / max(float(np.abs(parts).sum()), 1e-300))  # no further than that
+        guess = (1 - parts.sum()) * kept[near[0]]
+        for part, k in zip(parts.tolist(), near[1:], strict=True):
+            guess += part * kept[k]
+        return guess, True
+
+    def policy(self, k: int) -> Floats:
+        """Action probabilities of policy k."""
+        return one_hot(self.cmdp, self.choices[k])
+
+    def mixed(self, shares: dict[int, float]) -> Floats:
+        """Occupancy of choices of a mixture of policies, by number."""
+        nu: Floats = np.zeros(self.cmdp.n_choices)
+        for k, share in shares.items():
+            if share > 0:
+                nu[self.choices[k]] += share * occupancies(self.cmdp, self.policy(k)[None], "auto")[0]
+        nu /= nu.sum()
+        return nu

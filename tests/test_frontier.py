@@ -1,0 +1,120 @@
+"""The frontier against one linear programme for each limit."""
+
+from __future__ import annotations
+
+import naive
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import fastcmdp as fc
+from fastcmdp.errors import InfeasibleError, SettingError
+
+
+def model(seed, m=1, n_states=6, **changes):
+    return fc.CMDP(**naive.random_rows(seed, n_states=n_states, m=m, **changes))
+
+
+def best_reward(cmdp, limits):
+    """The programme over occupancies, in the user's units; None if it has no solution."""
+    flow = np.zeros((cmdp.n_states, cmdp.n_choices))
+    flow[cmdp.choice_state, np.arange(cmdp.n_choices)] = 1.0
+    flow -= cmdp.gamma * cmdp.transition_matrix().toarray().T
+    sign = np.array([1.0 if sense == "<=" else -1.0 for sense in cmdp.sense])
+    answer = linprog(
+        -cmdp.reward,
+        A_ub=(cmdp.costs * sign).T,
+        b_ub=sign * limits,
+        A_eq=flow,
+        b_eq=cmdp.start,
+        method="highs-ds",
+    )
+    return -answer.fun if answer.status == 0 else None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_point_is_its_own_programme(seed):
+    cmdp = model(seed, sense="<=" if seed % 2 else ">=")
+    found = fc.frontier(cmdp)
+    assert found.complete
+    assert (np.diff(found.limits) > 0).all()
+    between = 0.3 * found.limits[:-1] + 0.7 * found.limits[1:]  # and on the chords
+    loose, tight = (0, -1) if cmdp.sense[0] == ">=" else (-1, 0)
+    for limit in (*found.limits, *between):
+        slack = 0.0 if limit != found.limits[tight] else 1e-10 * (1 if tight == 0 else -1)  # of the programme
+        assert found.reward(limit) == pytest.approx(best_reward(cmdp, [limit + slack]), abs=1e-8)
+    width = np.ptp(found.limits) + 1.0
+    outwards = 1 if loose == -1 else -1
+    assert found.reward(found.limits[loose] + outwards * width) == found.rewards[loose]
+    assert np.isnan(found.reward(found.limits[tight] - outwards * 1e-6 * width))
+    assert best_reward(cmdp, [found.limits[tight] - outwards * 1e-6 * width]) is None
+    assert found.duals[loose, 0] == 0.0
+    assert found.duals[tight, 1] == np.inf
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_multipliers_and_policies_are_those_of_the_optimum(seed):
+    cmdp = model(seed)
+    found = fc.frontier(cmdp)
+    limit = 0.4 * found.limits[0] + 0.6 * found.limits[1]
+    best = fc.optimum(cmdp.with_limits(limit))
+    assert found.duals[0, 0] == pytest.approx(best.duals[0], abs=1e-7)
+    assert found.duals[1, 1] == pytest.approx(best.duals[0], abs=1e-7)
+    value = fc.evaluate(cmdp, found.policy(limit))
+    assert value.reward == pytest.approx(best.reward, abs=1e-8)
+    assert value.constraints == pytest.approx([limit], abs=1e-8)
+    least, most = found.duals[1]
+    at_corner = fc.optimum(cmdp.with_limits(found.limits[1])).duals[0]
+    assert least - 1e-6 <= at_corner <= most + 1e-6
+    for k, corner in enumerate(found.limits):
+        policy = found.policy(corner)
+        assert set(np.round(policy, 6)) <= {0.0, 1.0, 0.5, round(1 / 3, 6)}  # uniform where it never goes
+        assert fc.evaluate(cmdp, policy).reward == pytest.approx(found.rewards[k], abs=1e-8)
+    with pytest.raises(InfeasibleError):
+        found.policy(found.limits[0] - 0.1)
+
+
+def test_few_points_leave_a_gap_that_holds():
+    cmdp = fc.envs.garnet(n_states=60, seed=1)
+    whole, part = fc.frontier(cmdp, points=10_000), fc.frontier(cmdp, points=12)
+    assert whole.complete
+    assert not part.complete
+    assert len(part.limits) <= 12 < len(whole.limits)
+    short = whole.reward(whole.limits) - part.reward(whole.limits)
+    inside = (whole.limits >= part.limits[0]) & (whole.limits <= part.limits[-1])
+    where = np.clip(np.searchsorted(part.limits, whole.limits, side="right") - 1, 0, len(part.gaps) - 1)
+    assert short[inside].min() >= -1e-8
+    assert (short <= part.gaps[where] + 1e-8)[inside].all()
+    assert short[inside].max() > 1e-6  # so that the gap says something
+    assert part.gaps.max() < 0.03 * np.ptp(whole.rewards)
+
+
+def test_several_constraints_follow_a_path():
+    cmdp = model(3, m=2, limits=[6.0, 5.5])
+    found = fc.frontier(cmdp, "cost 1", points=5)
+    assert found.name == "cost 1"
+    for limit, reward in zip(found.limits, found.rewards, strict=True):
+        assert reward == pytest.approx(best_reward(cmdp, np.array([6.0, limit + 1e-8])), abs=1e-6)
+    assert best_reward(cmdp, np.array([6.0, found.limits[0] - 1e-4])) is None
+    assert best_reward(cmdp, np.array([6.0, found.limits[-1] + 1.0])) == pytest.approx(
+        found.rewards[-1], abs=1e-7
+    )
+
+
+def test_nothing_to_trade():
+    """The dearest action is also the worst: a frontier of one point."""
+    cmdp = fc.CMDP([0, 2], [0, 1, 2], [0, 0], [1, 1], [1, 0], [0, 1], gamma=0.5, limits=1)
+    found = fc.frontier(cmdp)
+    assert found.limits.tolist() == [0.0]
+    assert found.rewards.tolist() == [2.0]
+    assert found.duals.tolist() == [[0.0, np.inf]]
+    assert found.policy(3.0).tolist() == [1.0, 0.0]
+
+
+def test_bad_questions():
+    cmdp = model(0, m=2)
+    for wrong in (None, 2, -1, "cost", True):
+        with pytest.raises(SettingError, match="one of"):
+            fc.frontier(cmdp, wrong)
+    with pytest.raises(SettingError, match="points"):
+        fc.frontier(model(0), points=1)
