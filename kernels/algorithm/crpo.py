@@ -203,19 +203,8 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables,
-            policy,
-            theta,
-            actions,
-            steps,
-            rng,
-            state.chain[r],
-            state.visits[r],
-            state.place[r],
-            critic,
-            d,
-            work,
-        )
+            tables, policy, theta, actions, steps, rng, state.chain[r], state.visits[r], state.place[r], critic, d, work
+        )  # fmt: skip
         if leaves(tables.stop):
             break
         if n_pairs < 0:

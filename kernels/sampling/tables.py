@@ -30,7 +30,7 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.streams import to_unit
 from fastcmdp.kernels.words import HALF, LOW, ONE, U32, U64
 
-_WIDTH = np.uint64(3)  # of an entry
+WIDTH = np.uint64(3)  # of an entry
 LENGTH_BITS = np.uint64(24)  # of a choice's word 0: first branch entry << 24 | number of branches
 _LENGTH = np.uint64((1 << 24) - 1)
 _LINE = 8  # words of a cache line
@@ -166,7 +166,7 @@ def draw_label(entry, first, n, bits):
 @draw_label.on(types.uint32)
 def draw_packed(entry, first, n, bits):
     x = bits * n
-    e = _WIDTH * (first + (x >> HALF))
+    e = WIDTH * (first + (x >> HALF))
     return U64(entry[e + U64(2) - U64((x & LOW) < U64(entry[e]))])
 
 
@@ -174,7 +174,7 @@ def draw_packed(entry, first, n, bits):
 def draw_exact(entry, first, n, bits):
     x = to_unit(bits) * n
     i = min(U64(x), n - U64(1))  # the product may round up to n
-    e = _WIDTH * (first + i)
+    e = WIDTH * (first + i)
     return U64(entry[e + U64(2) - U64(x - i < entry[e])])
 
 
