@@ -64,12 +64,14 @@ def solve(
     method: Method = "auto",
     start: Floats | None = None,
     relative: float = 0.0,
+    slowly: Callable[[], None] = lambda: None,
 ) -> Floats:
     """x (S, k) with x = right + gamma M x, M the rows of ``chain``.
 
     ``order`` is the norm in which gamma M is a contraction (inf for a chain, 1 for its transpose): the error is at
     most residual / (1-gamma) in it, so a residual of ``relative`` |right| proves that relative accuracy. It is
-    `accuracy` unless more is allowed. Iterations begin at ``start``.
+    `accuracy` unless more is allowed. Iterations begin at ``start``; ``slowly`` is called where plain sweeps do not
+    suffice.
     """
     targets = max(relative, accuracy(chain.gamma)) * np.linalg.norm(right, order, axis=0)
     if is_dense(chain.n_states, method):
@@ -80,7 +82,7 @@ def solve(
         solution = (
             _sparse_solve(chain, right)
             if method == "direct"
-            else _iterate(chain, right, targets, order, method, start)
+            else _iterate(chain, right, targets, order, method, start, slowly)
         )
         residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
         if method == "auto" and not (residuals <= targets).all():
@@ -160,7 +162,13 @@ def _pairs(x: Floats) -> list[slice]:
 
 
 def _iterate(
-    chain: Chain, right: Floats, targets: Floats, order: float, method: Method, start: Floats | None
+    chain: Chain,
+    right: Floats,
+    targets: Floats,
+    order: float,
+    method: Method,
+    start: Floats | None,
+    slowly: Callable[[], None],
 ) -> Floats:
     """Fixed-point sweeps where these are quick, else sparse factors or Krylov's method; the caller judges."""
     if start is None:
@@ -168,6 +176,8 @@ def _iterate(
         start = right / (1 - chain.gamma) if order == 1 else np.zeros_like(right)
     start = np.where(targets > 0, start, 0.0)
     solution, done = _sweep_all(chain, right, targets, order, start, PATIENCE)
+    if not done.all():
+        slowly()
     if not done.all() and method == "auto" and chain.n_states <= LARGEST_SPARSE and _is_narrow(chain):
         return _sparse_solve(chain, right)
     for k in np.flatnonzero(~done):
