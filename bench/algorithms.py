@@ -18,11 +18,12 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels import pd_nac
-from fastcmdp.kernels.lanes import branch_bits
-from fastcmdp.kernels.pd_anpg import sample_batch
-from fastcmdp.kernels.rollouts import rollouts
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_label, state_of_row
+from fastcmdp.kernels.algorithm import pd_nac
+from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
+from fastcmdp.kernels.sampling.lanes import branch_bits
+from fastcmdp.kernels.sampling.rollouts import rollouts
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_label, state_of_row
+from fastcmdp.kernels.streams import next_word
 from fastcmdp.worlds import TableWorld
 
 
@@ -59,7 +60,7 @@ def walk(tables, actions, steps, state, work, n_steps):
     alpha, explore = steps.alpha, steps.explore
     here, doubts = np.uint64(state.choice[0]), 0
     for _ in range(n_steps):
-        word = pd_nac._next(rng)
+        word = next_word(rng, 0)
         branches = choice_word[words * here]
         code = draw_label(entry, branches >> LENGTH_BITS, branches & length, branch_bits(entry, word))
         here, doubt = pd_nac._draw(

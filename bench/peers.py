@@ -130,7 +130,7 @@ def make_case(n_states: int, branches: int | None, gamma: float) -> Case:
 
 def ours(case: Case) -> Peer:
     import fastcmdp as fc
-    from fastcmdp.kernels.pd_anpg import sample_batch
+    from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
     from fastcmdp.streams import streams
     from fastcmdp.tables import build_actions, build_tables
     from fastcmdp.worlds import TableWorld

@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels.asgd import asgd
-from fastcmdp.kernels.pd_anpg import sample_batch
+from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
+from fastcmdp.kernels.learning.asgd import asgd
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.tables import build_tables

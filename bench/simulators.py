@@ -20,7 +20,7 @@ from numba import njit
 
 import fastcmdp as fc
 from fastcmdp.kernels import draws
-from fastcmdp.kernels.simulate import simulate
+from fastcmdp.kernels.simulator.simulate import simulate
 from fastcmdp.kernels.streams import LANES
 
 JOBS = 20_000

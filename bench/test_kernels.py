@@ -13,7 +13,8 @@ import pytest
 from numba import njit
 
 import fastcmdp as fc
-from fastcmdp.kernels import asgd, pd_anpg
+from fastcmdp.kernels.algorithm import pd_anpg
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms import PDANPG
+from fastcmdp.algorithms import PDANPG, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm, is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy, check_policy
+from fastcmdp.policies import Policy, TabularSoftmax, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
@@ -48,6 +48,7 @@ def solve(
     cmdp: CMDP | Simulator,
     algorithm: Algorithm | None = None,
     *,
+    samples: float | None = None,
     policy: Policy | None = None,
     seed: int = 0,
     replicates: int = 1,
@@ -66,7 +67,11 @@ def solve(
     cmdp : CMDP or Simulator
         With a simulator there is no optimum and no exact evaluation: the gap is NaN and averages are the run's own
         estimates; ``simulator.evaluate`` measures a policy.
-    algorithm : PDANPG or another settings object, default ``PDANPG()``
+    algorithm : PDANPGCV or another settings object
+        Default: ``PDANPGCV()`` for tabular policies on models with a table, else ``PDANPG()``.
+    samples : float, optional
+        In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
+        Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
     policy : TabularSoftmax, LogLinear or NeuralSoftmax, default TabularSoftmax(); for a simulator LogLinear()
     seed : int
         Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
@@ -110,8 +115,20 @@ def solve(
     >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=200, inner=50), replicates=2)
     >>> result.finished, result.gap.shape, result.violation.shape
     (True, (2,), (2, 1))
+    >>> result = fc.solve(fc.envs.river_swim(), samples=1e6)
+    >>> result.algorithm.name, bool(abs(result.last_quarter.gap[0]) < 0.1)
+    ('pd-anpg-cv', True)
     """
-    algorithm = PDANPG() if algorithm is None else algorithm
+    policy = policy or default_policy(cmdp)
+    if algorithm is None:
+        made = default_algorithm(cmdp, policy)
+        algorithm = made() if samples is None else made.for_samples(cmdp, samples)
+    elif samples is not None:
+        maker = algorithm if isinstance(algorithm, type) else type(algorithm)
+        raise SettingError(
+            f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
+            f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
+        )
     for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
         if not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
@@ -120,7 +137,7 @@ def solve(
     result = start(
         cmdp,
         algorithm,
-        policy or default_policy(cmdp),
+        policy,
         int(seed),
         int(replicates),
         trace if trace is None else int(trace),
@@ -128,6 +145,18 @@ def solve(
         draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV] | type[PDANPG]:
+    """The method where none is named: PD-ANPG-CV where it runs, else PD-ANPG.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> default_algorithm(fc.envs.river_swim(), fc.TabularSoftmax()).name
+    'pd-anpg-cv'
+    """
+    return PDANPGCV if has_table(model) and isinstance(policy, TabularSoftmax) else PDANPG
 
 
 def start(
@@ -143,7 +172,7 @@ def start(
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
     exact_model = has_table(cmdp)
     if not isinstance(algorithm, Algorithm):
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPG()")
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
@@ -359,4 +388,4 @@ def load_run(
     return result
 
 
-__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "default_algorithm", "load_run", "resume", "solve"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.kernels import tables as kt
+from fastcmdp.kernels.sampling import tables as kt
 
 _DRAWS: dict[str, type[np.generic]] = {"fast": np.uint32, "exact": np.float64}
 _WORDS = 4  # a choice's record is a multiple of this many 64-bit words

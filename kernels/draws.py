@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.streams import to_unit
+from fastcmdp.kernels.streams import sfc64, to_unit
 from fastcmdp.kernels.typed import require_stream
+from fastcmdp.kernels.words import U64
 
-_U64 = np.uint64
 _SMALLER = 2.0**-64
 
 
@@ -23,12 +23,7 @@ _SMALLER = 2.0**-64
 def word(rng):
     """The next 64 random bits (uint64): streams.next_word on a stream of its own; ValueError if it is no uint64."""
     require_stream(rng)
-    a, b, c, counter = rng[0], rng[1], rng[2], rng[3]
-    drawn = a + b + counter
-    rng[0] = b ^ (b >> _U64(11))
-    rng[1] = c + (c << _U64(3))
-    rng[2] = ((c << _U64(24)) | (c >> _U64(40))) + drawn
-    rng[3] = counter + _U64(1)
+    drawn, rng[0], rng[1], rng[2], rng[3] = sfc64(rng[0], rng[1], rng[2], rng[3])
     return drawn
 
 
@@ -102,7 +97,7 @@ def normal_quantile(p):
 @inlined
 def normal(rng):
     """A standard normal number, at most 8.2 in size: the quantile of 52 bits, each in the middle of its cell."""
-    middle = ((word(rng) >> _U64(12)) + 0.5) * 2.0**-52  # p as likely as 1 - p, and never 0 or 1
+    middle = ((word(rng) >> U64(12)) + 0.5) * 2.0**-52  # p as likely as 1 - p, and never 0 or 1
     return normal_quantile(middle)
 
 

@@ -12,10 +12,8 @@ import numpy as np
 from fastcmdp.kernels.draws import word
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.streams import LANES
+from fastcmdp.kernels.words import HALF, LOW, U64
 
-_U64 = np.uint64
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _SHIFT = np.uint64(16)
 _POOL = 4
 _INIT_IN, _MULT_IN = np.uint64(0x43B0D7E5), np.uint64(0x931E8875)
@@ -27,10 +25,10 @@ _WARM_UP = 12  # words that SFC64 throws away
 @kernel
 def _append(entropy, n, number):
     """Put the 32-bit words of a number behind the n that stand there, low word first; how many there are then."""
-    entropy[n] = number & _LOW
-    if number >> _HALF == _U64(0):
+    entropy[n] = number & LOW
+    if number >> HALF == U64(0):
         return n + 1
-    entropy[n + 1] = number >> _HALF
+    entropy[n + 1] = number >> HALF
     return n + 2
 
 
@@ -38,14 +36,14 @@ def _append(entropy, n, number):
 def _hashed(value, constant, factor):
     """A word hashed, and the constant for the next one."""
     value ^= constant
-    constant = (constant * factor) & _LOW
-    value = (value * constant) & _LOW
+    constant = (constant * factor) & LOW
+    value = (value * constant) & LOW
     return value ^ (value >> _SHIFT), constant
 
 
 @kernel
 def _mixed(x, y):
-    z = (_MIX_LEFT * x - _MIX_RIGHT * y) & _LOW
+    z = (_MIX_LEFT * x - _MIX_RIGHT * y) & LOW
     return z ^ (z >> _SHIFT)
 
 
@@ -72,8 +70,8 @@ def seed_stream(seed, replicate, lane, rng):
     for i in range(3):
         low, constant = _hashed(pool[2 * i % _POOL], constant, _MULT_OUT)
         high, constant = _hashed(pool[(2 * i + 1) % _POOL], constant, _MULT_OUT)
-        rng[i] = low | (high << _HALF)
-    rng[3] = _U64(1)
+        rng[i] = low | (high << HALF)
+    rng[3] = U64(1)
     for _ in range(_WARM_UP):
         word(rng)
 
@@ -83,6 +81,6 @@ def seed_lanes(seed, replicate, rng):
     """Set rng, uint64[4, LANES], to the lanes of a replicate, as ``fc.solve`` seeds them."""
     one = np.empty(4, np.uint64)
     for lane in range(LANES):
-        seed_stream(seed, replicate, _U64(lane), one)
+        seed_stream(seed, replicate, U64(lane), one)
         for k in range(4):  # a slice would take seconds to compile
             rng[k, lane] = one[k]

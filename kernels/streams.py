@@ -7,29 +7,37 @@ several lanes.
 
 from __future__ import annotations
 
-import numpy as np
-
-from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.words import ONE, U64
 
 LANES = 16  # rollouts in flight: enough to hide the latency of memory, few enough to stay in registers and L1
 
-_U64 = np.uint64
 _TO_UNIT = 2.0**-53
 
 
-@kernel
+@inlined
+def sfc64(a, b, c, counter):
+    """The next word of a stream, and the four words that the stream then is."""
+    word = a + b + counter
+    return (
+        word,
+        b ^ (b >> U64(11)),
+        c + (c << U64(3)),
+        ((c << U64(24)) | (c >> U64(40))) + word,
+        counter + ONE,
+    )
+
+
+@inlined
 def next_word(rng, lane):
     """Draw the next 64-bit word of one lane."""
-    a, b, c, counter = rng[0, lane], rng[1, lane], rng[2, lane], rng[3, lane]
-    word = a + b + counter
-    rng[0, lane] = b ^ (b >> _U64(11))
-    rng[1, lane] = c + (c << _U64(3))
-    rng[2, lane] = ((c << _U64(24)) | (c >> _U64(40))) + word
-    rng[3, lane] = counter + _U64(1)
+    word, rng[0, lane], rng[1, lane], rng[2, lane], rng[3, lane] = sfc64(
+        rng[0, lane], rng[1, lane], rng[2, lane], rng[3, lane]
+    )
     return word
 
 
 @kernel
 def to_unit(word):
     """Map a word to a double in [0, 1) with 53 bits, as numpy's Generator.random does."""
-    return (word >> _U64(11)) * _TO_UNIT
+    return (word >> U64(11)) * _TO_UNIT

@@ -1,7 +1,7 @@
 """The oracle: a slow, obvious twin of every kernel, in plain loops over lists. Nothing here imports fastcmdp.
 
 A function bears the name of the kernel that it judges. Its random words come from numpy.random.SFC64, in the
-order that kernels/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
+order that kernels/sampling/rollouts.py lays down, so kernel and twin make the same draws. Labels of alias rows are the
 states and choices themselves; features ``phi`` are C lists of d numbers, the unit vectors for a tabular policy.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -241,24 +242,25 @@ def build_start(model: Model) -> Row:
     return fill_alias_row([model.start[s] for s in support], support, len(support), model.exact)
 
 
+def branch_row(model: Model, q: int) -> Row:
+    mine = branches(model, q)
+    weights = [model.branch_prob[b] for b in mine]
+    return fill_alias_row(weights, [model.branch_target[b] for b in mine], len(mine), model.exact)
+
+
 def build_branches(model: Model) -> list[Row]:
     """One row a choice."""
-    rows = []
-    for q in range(len(model.signals)):
-        weights = [model.branch_prob[b] for b in branches(model, q)]
-        targets = [model.branch_target[b] for b in branches(model, q)]
-        rows.append(fill_alias_row(weights, targets, len(weights), model.exact))
-    return rows
+    return [branch_row(model, q) for q in range(len(model.signals))]
+
+
+def action_row(model: Model, prob: list[float], s: int) -> Row:
+    mine = choices(model, s)
+    return fill_alias_row([prob[q] for q in mine], list(mine), row_length(len(mine)), model.exact)
 
 
 def fill_actions(model: Model, prob: list[float]) -> list[Row]:
     """One row a state."""
-    rows = []
-    for s in range(n_states(model)):
-        mine = choices(model, s)
-        weights = [prob[q] for q in mine]
-        rows.append(fill_alias_row(weights, list(mine), row_length(len(mine)), model.exact))
-    return rows
+    return [action_row(model, prob, s) for s in range(n_states(model))]
 
 
 # Rollouts.
@@ -328,27 +330,27 @@ def first_state(model: Model, stream: np.random.SFC64) -> int:
 
 def next_state(model: Model, stream: np.random.SFC64, q: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    state: int = draw_label(build_branches(model)[q], high, model.exact)
+    state: int = draw_label(branch_row(model, q), high, model.exact)
     return state
 
 
 def act(model: Model, prob: list[float], stream: np.random.SFC64, s: int) -> int:
     high, _ = halves(next_word(stream), model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), high, model.exact)
     return choice
 
 
 def first_pair(model: Model, prob: list[float], stream: np.random.SFC64) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
     s = draw_label(build_start(model), high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
 def step(model: Model, prob: list[float], stream: np.random.SFC64, q: int) -> int:
     high, low = bits(next_word(stream), stream, model.exact)
-    s = draw_label(build_branches(model)[q], high, model.exact)
-    choice: int = draw_label(fill_actions(model, prob)[s], low, model.exact)
+    s = draw_label(branch_row(model, q), high, model.exact)
+    choice: int = draw_label(action_row(model, prob, s), low, model.exact)
     return choice
 
 
@@ -469,13 +471,20 @@ def collect_scores(
 
 
 def asgd_dense(
-    momentum: Any, scores: list[list[float]], target: list[float], n_skipped: int | None = None
+    momentum: Any,
+    scores: list[list[float]],
+    target: list[float],
+    n_skipped: int | None = None,
+    start: list[float] | None = None,
 ) -> list[float]:
-    """Algorithm 2's inner loop as the paper writes it; odd H averages over its (H + 1) / 2 last iterates."""
+    """Algorithm 2's inner loop as the paper writes it; odd H averages over its (H + 1) / 2 last iterates.
+
+    start : x_0 = v_0, 0 in the paper
+    """
     alpha, beta, xi, delta = momentum
     n_steps, d = len(scores), len(scores[0])
     n_skipped = n_steps // 2 if n_skipped is None else n_skipped
-    x, v, tail = [0.0] * d, [0.0] * d, []
+    x, v, tail = list(start or [0.0] * d), list(start or [0.0] * d), []
     for h in range(n_steps):
         g = scores[h]
         y = [alpha * x[j] + (1 - alpha) * v[j] for j in range(d)]
@@ -795,7 +804,7 @@ class MirrorState:
 
 
 def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
-    """Outer steps of PMD-PD with the settings of `kernels.pmd_pd.Steps`."""
+    """Outer steps of PMD-PD with the settings of `kernels.algorithm.pmd_pd.Steps`."""
     n = len(model.signals)
 
     def softmax(z: list[float]) -> list[float]:
@@ -940,6 +949,7 @@ def run_td(
     prob: list[float],
     rng: list[np.random.SFC64],
     chain: list[list[int]],
+    visits: dict[int, int],
     rule: Any,
     net: Any,
     critic: list[list[float]],
@@ -972,10 +982,12 @@ def run_td(
         rate = rule.rate if averaged else rule.rate * (1 + k * lanes / rule.delay) ** -rule.sigma
         for i in range(n):
             q = chain[i][0]
+            visits[q] += 1
+            step = rate if averaged else max(rate, 1 / visits[q])
             for f, signal in enumerate(model.signals[q]):
                 error = signal + model.gamma * net.value(w[f], after[i]) - net.value(w[f], q)
                 g = net.gradient(w[f], q)
-                w[f] = [w[f][j] + rate * error * g[j] for j in range(d)]
+                w[f] = [w[f][j] + step * error * g[j] for j in range(d)]
                 total[f] += signal
         for i in range(n):
             if chain[i][1] == 1:
@@ -997,6 +1009,7 @@ class CRPOState:
         self.theta = list(theta)
         self.critic = [list(origin) for _ in range(1 + m)]
         self.chain = [[0, 0] for _ in rng]
+        self.visits: dict[int, int] = Counter()
         self.rng = rng
         self.outer = self.samples = self.kept = 0
         self.recent = [0.0] * (1 + m)
@@ -1042,9 +1055,19 @@ def crpo_advance(
         prob = refresh_all(model, identity(len(z)), z)
         if not steps.carry_over:
             state.critic = [list(origin) for _ in state.critic]
+            state.visits.clear()
         critics = net.at(state.theta)
         learned = run_td(
-            model, prob, state.rng, state.chain, steps.rule, critics, state.critic, origin, steps.n_inner
+            model,
+            prob,
+            state.rng,
+            state.chain,
+            state.visits,
+            steps.rule,
+            critics,
+            state.critic,
+            origin,
+            steps.n_inner,
         )
         state.samples += steps.n_inner
         state.critic = learned.critic
@@ -1246,3 +1269,244 @@ def relax(
         )
         out[s] = (right[s] + gamma * others) / (1 - gamma * table[s][s])
     return out
+
+
+# PD-ANPG with a critic as control variate.
+
+
+class Corrected(NamedTuple):
+    total: list[list[float]]  # a job: sum of f + gamma Wbar(s') - W over its T + 1 transitions, all signals
+    choice: list[int]  # a job: its last pair
+    seen: list[tuple[int, int]]  # choice and next state, in the order of the draws
+
+
+def any_of(model: Model, s: int, number: int) -> int:
+    """A uniform choice of state s, by 32 bits, or by the 53 high bits of a word."""
+    mine = choices(model, s)
+    if model.exact:
+        return mine[min(int(to_unit(number) * len(mine)), len(mine) - 1)]
+    return mine[number * len(mine) // 2**32]
+
+
+def corrected_rollouts(
+    model: Model,
+    prob: list[float],
+    rng: list[np.random.SFC64],
+    jobs: list[tuple[int | None, bool]],
+    critic: list[list[float]],
+    mean: list[list[float]],
+) -> Corrected:
+    """Run jobs (first choice, None: drawn; whether it wanders). Lanes out of work change places with the last one."""
+    start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
+    signals = range(len(model.signals[0]))
+    out = Corrected([[] for _ in jobs], [-1 for _ in jobs], [])
+    places = list(range(len(rng)))  # lane at each place
+    work: dict[int, list[int]] = {}  # lane: job, transitions left, pair
+    next_job = 0
+    while True:
+        i = 0
+        while i < len(places):
+            lane = places[i]
+            if lane in work and work[lane][1] > 0:
+                i += 1
+                continue
+            work.pop(lane, None)
+            if next_job == len(jobs):
+                places[i] = places[-1]
+                places.pop()
+                continue
+            stream = rng[lane]
+            horizon = geometric_horizon(next_word(stream), model.gamma)
+            q, wanders = jobs[next_job]
+            if q is None:
+                high, low = bits(next_word(stream), stream, model.exact)
+                s = draw_label(start, high, model.exact)
+                q = draw_label(action_rows[s], low, model.exact)
+            elif wanders:
+                q = any_of(model, owner(model, q), halves(next_word(stream), model.exact)[0])
+            work[lane] = [next_job, horizon + 1, q]
+            out.total[next_job] = [0.0 for _ in signals]
+            next_job += 1
+            i += 1
+        if not places:
+            return out
+        words = [next_word(stream) for stream in rng]
+        for lane in places:
+            job, left, q = work[lane]
+            high, low = bits(words[lane], rng[lane], model.exact)
+            s = draw_label(branch_rows[q], high, model.exact)
+            for f in signals:
+                out.total[job][f] += model.signals[q][f] + model.gamma * mean[s][f] - critic[q][f]
+            out.seen.append((q, s))
+            out.choice[job] = q
+            wandering = jobs[job][1] and low % 2 == 1
+            then = any_of(model, s, low) if wandering else draw_label(action_rows[s], low, model.exact)
+            work[lane] = [job, left - 1, then]
+
+
+class Improver:
+    """One replicate of PD-ANPG-CV."""
+
+    def __init__(self, model: Model, n_pilot: int, rng: list[np.random.SFC64]) -> None:
+        c, n = len(model.signals), len(model.signals[0])
+        self.theta = [0.0] * c
+        self.dual, self.dual_mean, self.peak = ([0.0] * (n - 1) for _ in range(3))
+        self.rng, self.outer, self.samples, self.noise = rng, -n_pilot, 0, 0.0
+        self.critic = [[0.0] * n for _ in range(c)]
+        self.count: dict[tuple[int, int], int] = {}  # choice and next state
+        self.gram, self.spread = ([[0.0] * n for _ in range(n)] for _ in range(2))
+        self.excess, self.value = [0.0] * n, [0.0] * n
+        self.sums = [0.0] * (2 * n - 1)
+
+
+def visits(count: dict[tuple[int, int], int], q: int) -> int:
+    return sum(n for (chosen, _), n in count.items() if chosen == q)
+
+
+def critic_means(model: Model, prob: list[float], state: Improver) -> list[list[float]]:
+    """Wbar; actions never tried take the mean of the others."""
+    means = []
+    for s in range(n_states(model)):
+        tried = [q for q in choices(model, s) if visits(state.count, q) > 0]
+        weight = sum(prob[q] for q in tried)
+        row = [
+            sum(prob[q] * state.critic[q][f] for q in tried) / weight if tried else 0.0
+            for f in range(len(state.value))
+        ]
+        for q in choices(model, s):
+            if q not in tried:
+                state.critic[q] = list(row)
+        means.append(row)
+    return means
+
+
+def proximal_newton(state: Improver, eta: float, share: float, gamma: float) -> list[float]:
+    """The multipliers that are predicted to undo a share of the violations, by enumerating which are zero."""
+    m = len(state.dual)
+    matrix, linear = np.zeros((m, m)), np.zeros(m)
+    for i in range(m):
+        d = eta * (state.peak[i] - state.gram[1 + i][1 + i] + 0.05 * state.spread[1 + i][1 + i])
+        if state.spread[1 + i][1 + i] <= 0.0:
+            d = 1.0
+        for j in range(m):
+            matrix[i, j] = eta * state.gram[1 + i][1 + j] + (d if i == j else 0.0)
+        linear[i] = eta * state.gram[0][1 + i] + share * (1 - gamma) * state.value[1 + i] - d * state.dual[i]
+    best, least = np.zeros(m), math.inf
+    for mask in range(2**m):
+        free = [i for i in range(m) if mask >> i & 1]
+        x = np.zeros(m)
+        if free:
+            x[free] = np.linalg.solve(matrix[np.ix_(free, free)], -linear[free])
+        loss = x @ matrix @ x / 2 + linear @ x
+        if (x >= 0).all() and loss < least:
+            best, least = x, loss
+    made = []
+    for i in range(m):
+        width = math.sqrt(state.spread[1 + i][1 + i])
+        if width == 0.0:
+            made.append(0.0)
+            continue
+        most = 1.0 / (eta * width)
+        x_i = min(max(float(best[i]), state.dual[i] - most), state.dual[i] + most)
+        made.append(min(x_i, 100.0 * math.sqrt(state.spread[0][0]) / width))
+    return made
+
+
+def fold_measurements(
+    model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int], k: int,
+    plug: list[float], totals: list[list[float]],
+) -> None:  # fmt: skip
+    n, h = len(state.value), len(pairs)
+    weight = max(0.03, 1 / (k + 1))
+    for f in range(n):
+        for g in range(n):
+            product = covariance = 0.0
+            for pair in pairs:
+                s = owner(model, pair)
+                mine = choices(model, s)
+                product += sum(
+                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g])
+                    for q in mine
+                )
+                rows = np.array([[state.critic[q][f], state.critic[q][g]] for q in mine])
+                covariance += float(np.cov(rows.T, bias=True)[0, 1])
+            state.gram[f][g] += weight * (product / h - state.gram[f][g])
+            state.spread[f][g] += weight * (covariance / h - state.spread[f][g])
+        off = sum(row[f] for row in totals) / h
+        state.excess[f] += max(0.02, 1 / (k + 1)) * (off - state.excess[f])
+        state.value[f] = plug[f] + state.excess[f]
+    for i in range(n - 1):
+        state.peak[i] = max(state.gram[1 + i][1 + i], 0.99 * state.peak[i])
+
+
+def back_up(
+    model: Model, prob: list[float], state: Improver, mean: list[list[float]], seen: list[tuple[int, int]],
+    earned: int,
+) -> None:  # fmt: skip
+    """Raise the counts, then back choices up from them, the latest first, as far as branches can be paid for."""
+    for pair in seen:
+        state.count[pair] = state.count.get(pair, 0) + 1
+    money = earned
+    for q, _ in reversed(seen):
+        money += earned
+        if len(branches(model, q)) > money:
+            continue
+        money -= len(branches(model, q))
+        s, n = owner(model, q), visits(state.count, q)
+        for f in range(len(state.value)):
+            average = sum(c / n * mean[then][f] for (chosen, then), c in state.count.items() if chosen == q)
+            new = model.signals[q][f] + model.gamma * average
+            mean[s][f] += prob[q] * (new - state.critic[q][f])
+            state.critic[q][f] = new
+
+
+def pd_anpg_cv(
+    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24
+) -> None:
+    """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets."""
+    phi, h, n = identity(len(model.signals)), steps.n_inner, len(state.value)
+    for _ in range(n_steps):
+        prob = refresh_all(model, phi, state.theta)
+        mean = critic_means(model, prob, state)
+        plug = [sum(p * mean[s][f] for s, p in enumerate(model.start)) for f in range(n)]
+        frozen = [list(row) for row in state.critic], [list(row) for row in mean]
+        first = corrected_rollouts(model, prob, state.rng, [(None, False)] * h, *frozen)
+        jobs: list[tuple[int | None, bool]] = [(q, False) for q in first.choice]
+        jobs += [(q, True) for q in first.choice[: steps.n_wanders]]
+        second = corrected_rollouts(model, prob, state.rng, jobs, *frozen)
+        seen = first.seen + second.seen
+        state.samples += len(seen)
+        weights = [1.0, *state.dual_mean]
+        square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
+        moved = None
+        if state.outer >= 0 and square > 0.0:
+            eta = min(steps.eta, 30 / math.sqrt(state.outer + 1)) / math.sqrt(square)
+            state.dual = proximal_newton(state, eta, steps.dual, model.gamma)
+            state.dual_mean = [a + 0.03 * (x - a) for a, x in zip(state.dual_mean, state.dual, strict=True)]
+            weights = [1.0, *state.dual]
+            x = [
+                sum(w * (state.critic[q][f] - mean[owner(model, q)][f]) for f, w in enumerate(weights))
+                for q in range(len(prob))
+            ]
+            errors = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in second.total[:h]]
+            trust = 0.3 * min(1.0, math.sqrt(square / state.noise)) if state.noise > 0 else 0.0
+            made = momentum._replace(xi=momentum.xi * trust, delta=momentum.delta * trust)
+            scores = collect_scores(model, phi, prob, first.choice, state.theta)
+            target = [x[q] + e for q, e in zip(first.choice, errors, strict=True)]
+            omega = asgd_dense(made, scores, target, steps.n_skipped, x)
+            noise = sum(e * e for e in errors) / h
+            state.noise += max(0.03, 1 / (state.outer + 1)) * (noise - state.noise)
+            theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+            moved = []
+            for s in range(n_states(model)):
+                top = max(theta[q] for q in choices(model, s))
+                moved += [max(theta[q] - top, -steps.depth) for q in choices(model, s)]
+        fold_measurements(
+            model, prob, state, mean, first.choice, steps.n_pilot + state.outer, plug, first.total
+        )
+        if state.outer >= 0:
+            estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
+            state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
+        back_up(model, prob, state, mean, seen, earned)
+        state.theta = moved or state.theta
+        state.outer += 1

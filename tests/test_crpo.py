@@ -17,9 +17,9 @@ from test_neural import make as network
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.algorithms.crpo import CRPORun
-from fastcmdp.kernels import crpo as crpo_kernels
-from fastcmdp.kernels import td
-from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.algorithm import crpo as crpo_kernels
+from fastcmdp.kernels.learning import td
+from fastcmdp.kernels.learning.critics import Gradients
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.kernels.policy.softmax import LazyActions
 from fastcmdp.kernels.streams import LANES
@@ -157,7 +157,7 @@ class Fixed:
             pair = np.zeros(self.STEPS, np.int64)
             flat, total = np.zeros(n * c), np.zeros(n)
             found = td.run_td(
-                tables, actions, words[r], np.zeros((2, LANES), np.int64), rule, data, np.zeros(c), NO_GRADIENTS,
+                tables, actions, words[r], np.zeros((2, LANES), np.int64), np.zeros(c, np.int64), rule, data, np.zeros(c), NO_GRADIENTS,
                 cmdp.gamma, self.STEPS, c, np.zeros(c), flat, np.zeros(n * c), total, pair,
             )  # fmt: skip
             self.critic[r], self.total[r] = flat.reshape(n, c), total / self.STEPS

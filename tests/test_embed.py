@@ -23,7 +23,7 @@ import fastcmdp as fc
 from fastcmdp import embed
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels import draws
-from fastcmdp.kernels.asgd import Momentum
+from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables

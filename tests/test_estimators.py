@@ -20,7 +20,8 @@ from fastcmdp import exact
 from fastcmdp.algorithms import PDANPG
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_anpg, rollouts
+from fastcmdp.kernels.algorithm import pd_anpg
+from fastcmdp.kernels.sampling import rollouts
 from fastcmdp.policies import LogLinear
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables

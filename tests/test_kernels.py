@@ -21,9 +21,12 @@ from numba import config, njit
 import fastcmdp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import asgd, pd_anpg, rollouts, streams, tables
+from fastcmdp.kernels import streams
+from fastcmdp.kernels.algorithm import pd_anpg
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy import softmax
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, natural_norm
+from fastcmdp.kernels.sampling import rollouts, tables
 from fastcmdp.policies import LogLinear, NeuralSoftmax, TabularSoftmax
 from fastcmdp.streams import streams as make_streams
 from fastcmdp.tables import build_actions, build_tables, entry_type
@@ -309,7 +312,7 @@ def test_a_changed_callee_is_never_stale(tmp_path: Path) -> None:
     copy, cache = tmp_path / "fastcmdp", str(tmp_path / "cache")
     shutil.copytree(Path(fastcmdp.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     code = (
-        "import numpy, fastcmdp; from fastcmdp.kernels.rollouts import geometric_horizon as f\n"
+        "import numpy, fastcmdp; from fastcmdp.kernels.sampling.rollouts import geometric_horizon as f\n"
         "print(f(numpy.uint64(2**63), -10.0), len(f.stats.cache_hits), fastcmdp.__file__)"
     )
     there = str(copy / "__init__.py")

@@ -7,6 +7,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ KERNELS_MAY_IMPORT = {
     "collections",
     "hashlib",
     "pathlib",
+}
+
+# The same of the rooms of kernels/; "" are the files that stand in it.
+KERNEL_RANK = {
+    room: rank
+    for rank, rooms in enumerate(
+        [[""], ["exact", "sampling"], ["policy"], ["learning"], ["simulator"], ["algorithm"], ["embed"]]
+    )
+    for room in rooms
 }
 
 # A module imports, at its top, only from ranks below its own (or from its own package).
@@ -72,6 +82,15 @@ def top_imports(path: Path) -> set[str]:
     return names
 
 
+def all_imports(path: Path) -> set[str]:
+    """Modules named in import statements, those within functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
 def package_files() -> list[Path]:
     return [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
 
@@ -96,6 +115,34 @@ def test_imports_run_one_way(path: Path) -> None:
         if other == own or other == "__version__":
             continue
         assert RANK[other] < RANK[own], f"{own} imports {name}"
+
+
+def kernel_room(parts: tuple[str, ...]) -> str:
+    """The room of a module of kernels/, by its path below that."""
+    return parts[0] if len(parts) > 1 else ""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "kernels").rglob("*.py")), ids=lambda p: "/".join(p.parts[-2:])
+)
+def test_rooms_of_kernels_import_one_way(path: Path) -> None:
+    own = kernel_room(path.relative_to(ROOT / "kernels").parts)
+    for name in all_imports(path):
+        if not name.startswith("fastcmdp.kernels."):
+            continue
+        parts = name.split(".")[2:]
+        other = parts[0] if parts[0] in KERNEL_RANK else ""
+        assert other == own or KERNEL_RANK[other] < KERNEL_RANK[own], f"{own or 'kernels'} imports {name}"
+
+
+def test_every_room_of_kernels_has_a_rank_and_is_packaged() -> None:
+    rooms = {path.parent.name for path in (ROOT / "kernels").glob("*/__init__.py")}
+    assert rooms == set(KERNEL_RANK) - {""}
+    built = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert {f"fastcmdp.kernels.{room}" for room in rooms} <= set(built["packages"])
+    assert {f"fastcmdp.kernels.{room}": f"kernels/{room}" for room in rooms}.items() <= built[
+        "package-dir"
+    ].items()
 
 
 def modules() -> list[str]:

@@ -13,7 +13,8 @@ from from_python import from_python
 
 import fastcmdp as fc
 from fastcmdp import exact
-from fastcmdp.kernels import asgd, npg_pd
+from fastcmdp.kernels.algorithm import npg_pd
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.tables import build_tables

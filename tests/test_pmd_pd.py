@@ -8,8 +8,8 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp import exact
+from fastcmdp.kernels.sampling.truncated import truncated
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.truncated import truncated
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
 from fastcmdp.worlds import TableWorld

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.algorithms.primal_dual import PrimalDual, PrimalDualRun
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.policy.softmax import LazyActions
-from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.sampling.rollouts import rollouts
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import LogLinear, TabularSoftmax
 from fastcmdp.streams import streams

@@ -27,8 +27,9 @@ from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 
 import fastcmdp as fc
 from fastcmdp import exact
-from fastcmdp.kernels import draws, simulate
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels import draws
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.simulator import simulate
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.worlds import SimulatedWorld

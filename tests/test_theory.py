@@ -21,7 +21,7 @@ import fastcmdp as fc
 from fastcmdp import theory
 from fastcmdp.errors import InfeasibleError, SettingError
 from fastcmdp.exact import fisher, natural_gradient, policy_gradient
-from fastcmdp.kernels.asgd import Momentum
+from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.theory.constants import corners
 from fastcmdp.theory.inequality import FALSE_ALARM, half_width
 from fastcmdp.theory.moments import averaging

@@ -17,10 +17,10 @@ from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 import fastcmdp as fc
 from fastcmdp.algorithms import crpo as crpo_module
 from fastcmdp.kernels import draws
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.learning.td import Averaged
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.simulator.walks import run_walk
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.td import Averaged
-from fastcmdp.kernels.walks import run_walk
 from fastcmdp.streams import streams
 from fastcmdp.worlds import SimulatedWorld
 

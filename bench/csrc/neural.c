@@ -1,5 +1,5 @@
 /* Scores of a softmax policy over a network's outputs, as a careful programmer writes them: forward, softmax,
-   backward. Layout of theta as in kernels/neural.py; state features, an output an action. */
+   backward. Layout of theta as in kernels/policy/network.py; state features, an output an action. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -9,13 +9,15 @@ from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
 from fastcmdp.algorithms.npg_pd import NPGPD
 from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV
 from fastcmdp.algorithms.pd_nac import PDNAC
 from fastcmdp.algorithms.pmd_pd import PMDPD
 from fastcmdp.errors import SettingError
 from fastcmdp.text import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    made.name: made for made in (PDANPG, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
+    made.name: made
+    for made in (PDANPG, PDANPGCV, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
 }
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "CRPO",
     "NPGPD",
     "PDANPG",
+    "PDANPGCV",
     "PDNAC",
     "PMDPD",
     "Algorithm",

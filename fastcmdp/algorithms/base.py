@@ -15,7 +15,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.tables import RowSpace, row_space
+from fastcmdp.kernels.sampling.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.streams import streams
 from fastcmdp.text import down

@@ -48,7 +48,7 @@ from fastcmdp.algorithms.base import (
 )
 from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.asgd import Momentum
+from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md

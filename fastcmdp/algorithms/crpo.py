@@ -11,11 +11,11 @@ The output is pi_t, t uniform in N_0: the policy *before* the step. Where N_0 st
 (``Result.empty``) and takes the evaluated policy that met the limits best.
 
 What is certain: the switch, N_0, the actor's step. Recalled: the TD of the neural version (projection onto a ball
-around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/chains.py``); sixteen of them
-for one critic, on simulators one (``kernels/walks.py``); the critic starts from the last one; J_i is the whole sum over
-rho where the support of rho has up to 1,024 states, else over that many states drawn from it, where the original
-averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates. Estimates of J over N_0
-(``state.sums``) come from the transitions that put t into N_0, so they are optimistic about limits
+around W_0, mean of the iterates, rates). Derived here: chains with restarts (``kernels/sampling/chains.py``); sixteen
+of them for one critic, on simulators one (``kernels/simulator/walks.py``); the critic starts from the last one; J_i is
+the whole sum over rho where the support of rho has up to 1,024 states, else over that many states drawn from it, where
+the original averages over pairs (on simulators over K_in / 4 starts, at most 1,024); and the measured rates. Estimates
+of J over N_0 (``state.sums``) come from the transitions that put t into N_0, so they are optimistic about limits
 (``docs/simulators.md``).
 
 Learning rates. alpha and tol of the theorem are of the order T^(-1/2) with constants for the worst case. Left out, they
@@ -25,8 +25,8 @@ keep that order and take the constants from the critic: with N_f the level of E_
 
 The first minimises the mirror-descent bound log A / (h T) + h N / 2, and that bound, over 1-gamma, is the unit of the
 second. A level is the larger of a recent and an overall mean over the outer steps before t, and a step longer than
-all before it is cut to the longest of them (``kernels/levels.py``); the first outer step only measures. With N <=
-1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and violation over N_0
+all before it is cut to the longest of them (``kernels/learning/levels.py``); the first outer step only measures. With
+N <= 1/(1-gamma)^2 and c_tol = 2 this is the tolerance for which N_0 cannot be empty and mean gap and violation over N_0
 are at most tol, if critics are exact (derived; ``docs/algorithms.md``).
 """
 
@@ -54,10 +54,10 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import crpo
-from fastcmdp.kernels.critics import Gradients
+from fastcmdp.kernels.algorithm import crpo
+from fastcmdp.kernels.learning.critics import Gradients
+from fastcmdp.kernels.learning.td import Averaged, Decaying
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.td import Averaged, Decaying
 from fastcmdp.worlds.world import World
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
@@ -76,8 +76,8 @@ class CRPO(Algorithm):
     networks of one shape, and a step adds the critic's weights to the actor's. For ``LogLinear`` (and
     ``TabularSoftmax``, one-hot features) it is a *log-linear stand-in*: Q = W . phi with the policy's features, so
     that adding W is the natural gradient with a compatible critic. For ``NeuralSoftmax`` the same holds to first order:
-    Q = W . grad_theta z(s, a; theta_t), z the logit (``kernels/critics.py``). The stand-ins are this project's, not
-    the paper's.
+    Q = W . grad_theta z(s, a; theta_t), z the logit (``kernels/learning/critics.py``). The stand-ins are this
+    project's, not the paper's.
 
     On a simulator the critic walks one chain with restarts; log-linear and neural policies are as above. Features of
     ``LogLinear`` must hold a constant there, else a warning says so: see ``docs/simulators.md``.
@@ -256,6 +256,9 @@ class CRPORun(Run):
             **self.common_state(seed, replicates),
             kept=np.zeros(replicates, np.int64),
             chain=np.zeros((replicates, 2, LANES), np.int64),
+            visits=np.zeros(
+                (replicates, world.model.n_choices if isinstance(rule, Decaying) else 0), np.int64
+            ),
             place=np.zeros((replicates, world.n_state)),
             critic=np.tile(self.steps.origin, (replicates, 1 + m)),
             recent=np.zeros((replicates, 1 + m)),

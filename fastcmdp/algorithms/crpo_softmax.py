@@ -15,8 +15,8 @@ sqrt(S A) / ((1-gamma)^1.5 sqrt(T)), l_k of the order k^-sigma with 0 < sigma < 
 up to logarithms and powers of 1-gamma (sigma = 1, the default here, is its limit, where eps^-4 stands, and not covered;
 the factor C in ``for_epsilon`` is this project's: a choice is visited once in about C transitions);
 gap and violation then are of the order of tol with high probability. Recalled: that the pairs (s, a) come from the
-stationary law. Derived here: chains with restarts, whose stationary law is nu (``kernels/chains.py``), sixteen of
-them side by side for one critic; the critic starts from the last one; and, where alpha and tol are left out, their
+stationary law. Derived here: chains with restarts, whose stationary law is nu (``kernels/sampling/chains.py``), sixteen
+of them side by side for one critic; the critic starts from the last one; and, where alpha and tol are left out, their
 measured values (``fastcmdp/algorithms/crpo.py``). With ``alpha=`` and ``tol=`` given, the recursion is the one above.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self
 from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.td import Decaying
+from fastcmdp.kernels.learning.td import Decaying
 from fastcmdp.worlds.world import World
 
 _DELAY = 4.0  # visits of a choice, on average, before its rate has fallen to a half (sigma = 1)
@@ -87,7 +87,7 @@ class CRPOSoftmax(Algorithm):
     carry_over: bool = True
 
     name: ClassVar[str] = "crpo-softmax"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tabular_only: ClassVar[bool] = True
     output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {

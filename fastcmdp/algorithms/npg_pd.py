@@ -40,7 +40,7 @@ import numpy as np
 from fastcmdp.algorithms.base import check_constants, check_words, dual_cap, relative_target, require, whole
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.npg_pd import Projected
+from fastcmdp.kernels.algorithm.npg_pd import Projected
 from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md

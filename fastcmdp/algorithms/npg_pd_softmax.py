@@ -40,7 +40,7 @@ import numpy as np
 from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, relative_target, whole
 from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import npg_pd_softmax
+from fastcmdp.kernels.algorithm import npg_pd_softmax
 from fastcmdp.worlds.world import World
 
 C_K = 100.0  # outer steps: see docs/algorithms.md

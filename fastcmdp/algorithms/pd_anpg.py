@@ -38,12 +38,15 @@ from fastcmdp.algorithms.base import (
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
-from fastcmdp.kernels import asgd
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.policies import Policy
 from fastcmdp.worlds.world import World
 
 TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
-C_K = 400.0  # enough for garnets, the most demanding problems of fastcmdp.envs (docs/theory.md)
+C_K, C_H = (
+    100.0,
+    4.0,
+)  # docs/algorithms.md: few steps of little bias rather than many of much, for as many samples
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class PDANPG(PrimalDual):
 
     name: ClassVar[str] = "pd-anpg"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "c_H": (0.2, 5.0),
+        "c_H": (0.8, 20.0),
         "c_eta": (0.1, 10.0),
         "c_zeta": (0.1, 10.0),
     }
@@ -180,7 +183,7 @@ class PDANPG(PrimalDual):
         epsilon: float,
         *,
         c_K: float = C_K,
-        c_H: float = 1.0,
+        c_H: float = C_H,
         **settings: Any,
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2 and H = c_H kappa log(1/e).

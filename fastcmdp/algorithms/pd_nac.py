@@ -54,9 +54,9 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pd_nac
+from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.policy.softmax import refresh_all
-from fastcmdp.kernels.tables import Actions
+from fastcmdp.kernels.sampling.tables import Actions
 from fastcmdp.tables import row_states
 from fastcmdp.worlds.world import World
 

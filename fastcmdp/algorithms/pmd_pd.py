@@ -44,7 +44,7 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import pmd_pd
+from fastcmdp.kernels.algorithm import pmd_pd
 from fastcmdp.worlds.world import World
 
 C_K, C_M = 4.0, 0.1  # docs/algorithms.md

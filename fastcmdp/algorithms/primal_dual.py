@@ -21,8 +21,8 @@ steps, and so are sigma_r^2 and sigma_i^2; all are of the outer steps before k, 
 past E[eta_k omega_k] = eta_k E[omega_k]: a rate that knew its own batch would shorten the steps that say most. A step
 longer than all before it, in the natural norm or in |J_ci estimate - margin|, is cut to the longest of them, so that a
 policy that has just found a reward does not jump. Cuts become rare, and those of a whole run add up to less than its
-longest step (``kernels/levels.py``). This rule is the project's own, and no theorem covers it. With ``eta=`` and
-``zeta=`` given, the recursion is the published one.
+longest step (``kernels/learning/levels.py``). This rule is the project's own, and no theorem covers it. With ``eta=``
+and ``zeta=`` given, the recursion is the published one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm, Run, check_words, dual_cap, per_constraint
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import asgd, pd_anpg
+from fastcmdp.kernels.algorithm import pd_anpg
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -155,7 +156,7 @@ class PrimalDualRun(Run):
         return int(self.settings.inner) + 1
 
     def _first_control(self) -> NDArray[np.float64]:
-        """The beginning of kernels/control.py: the shifts, with the weight of one outer step, float64[2+m]."""
+        """The beginning of kernels/learning/control.py: the shifts, with the weight of one outer step, float64[2+m]."""
         cmdp, settings = self.world.model, self.settings
         rollouts = settings.inner + (settings.dual_estimate == "fresh")
         variance = cmdp.gamma / (1.0 - cmdp.gamma) ** 2 / rollouts

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastcmdp.algorithms import ALGORITHMS, PDANPG
+from fastcmdp.algorithms import ALGORITHMS, PDANPG, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cli.common import (
@@ -32,13 +32,15 @@ from fastcmdp.cli.progress import reporting
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
+from fastcmdp.simulator_names import is_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
 from fastcmdp.text import unknown
 from fastcmdp.tuned import read_constants
 
-DEFAULT = PDANPG()
+DEFAULT = PDANPGCV()
+GENERAL = PDANPG()  # for policies and simulators that DEFAULT does not take
 REPLICATES = 4
 
 
@@ -47,7 +49,11 @@ def solve(
     source: Source,
     algorithm: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}.", metavar="NAME"),
+        typer.Option(
+            help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}; {GENERAL.name} for simulators and for "
+            "policies that are not tabular.",
+            metavar="NAME",
+        ),
     ] = None,
     outer: Annotated[
         int | None, counted(f"Outer steps. Default: the algorithm's, here {DEFAULT.outer}.", "K")
@@ -97,7 +103,8 @@ def solve(
     """
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
-    made = algorithm_by_name(algorithm or DEFAULT.name)
+    default = DEFAULT if name == "tabular" and not is_simulator(source.spec) else GENERAL
+    made = algorithm_by_name(algorithm or default.name)
     target = {"samples": samples, "epsilon": epsilon}
     scheduled = {key: value for key, value in target.items() if value is not None}
     if len(scheduled) + (outer is not None) > 1:

@@ -15,7 +15,7 @@ from fastcmdp.algorithms import ALGORITHMS, PDNAC, Algorithm
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.kernels import pd_anpg
+from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.policies import BoundPolicy, LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
 from fastcmdp.solve import solve

@@ -62,8 +62,8 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.embed.c import CApi, c_api, c_model
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.draws import categorical, exponential, geometric, normal, uniform, word
-from fastcmdp.kernels.foreign.model import Model, Policy, build, policy, refresh, softmax
-from fastcmdp.kernels.foreign.pieces import (
+from fastcmdp.kernels.embed.model import Model, Policy, build, policy, refresh, softmax
+from fastcmdp.kernels.embed.pieces import (
     Batch,
     act,
     asgd,

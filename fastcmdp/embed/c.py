@@ -13,8 +13,8 @@ import numpy as np
 from fastcmdp.embed.header import CTYPES, Prototype, header
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import jit
-from fastcmdp.kernels.foreign import exports, memory
-from fastcmdp.kernels.foreign.model import Model
+from fastcmdp.kernels.embed import exports, memory
+from fastcmdp.kernels.embed.model import Model
 
 
 @dataclass(frozen=True)

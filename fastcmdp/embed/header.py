@@ -1,4 +1,4 @@
-"""The header for hosts in C and C++, made from what kernels/foreign registers."""
+"""The header for hosts in C and C++, made from what kernels/embed registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from fastcmdp.kernels.foreign import memory
+from fastcmdp.kernels.embed import memory
 from fastcmdp.kernels.streams import LANES
 
 CTYPES: dict[str, Any] = {

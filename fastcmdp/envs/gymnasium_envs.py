@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.kernels import episodes, tables
+from fastcmdp.kernels.sampling import episodes, tables
 from fastcmdp.text import unknown
 
 Ints = NDArray[np.int64]

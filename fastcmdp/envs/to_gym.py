@@ -46,7 +46,7 @@ def to_gymnasium(
         In `step`, before the first `reset` or after the end of an episode.
 
     `reset(seed=n)` starts the stream `fastcmdp.embed.stream(n, 0, 0)`, so that NumPy can replay every episode
-    (kernels/episodes.py says which word is spent on what).
+    (kernels/sampling/episodes.py says which word is spent on what).
 
     Examples
     --------

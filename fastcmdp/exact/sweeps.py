@@ -1,4 +1,4 @@
-"""The kernels of `fastcmdp.kernels.bellman` on blocks of states, on as many threads as are asked for.
+"""The kernels of `fastcmdp.kernels.exact.bellman` on blocks of states, on as many threads as are asked for.
 
 The blocks do not depend on the number of threads, and every number is made within one block or from the blocks in
 their order: results are the same to the last bit for any number of threads.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import bellman
+from fastcmdp.kernels.exact import bellman
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

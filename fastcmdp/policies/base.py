@@ -39,7 +39,7 @@ class BoundPolicy:
     critic_bound : float
         B: no gradient of a critic with the features of this class has a larger squared norm. Measured at theta_0 for
         networks and in a trial run for simulators, so no bound there: updates from longer ones are then shortened
-        (``kernels/critics.py``).
+        (``kernels/learning/critics.py``).
     reach : float
         Squared length of a critic with these features whose every part has the size 1.
     n_hidden : int

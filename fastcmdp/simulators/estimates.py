@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.kernels import simulate as kernel
+from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import check_policy
 from fastcmdp.simulators.checks import numbers_or_none, words_of

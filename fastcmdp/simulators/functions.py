@@ -12,7 +12,7 @@ import numpy as np
 from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 
 from fastcmdp.errors import ModelError
-from fastcmdp.kernels import simulate
+from fastcmdp.kernels.simulator import simulate
 
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]

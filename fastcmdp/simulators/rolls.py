@@ -16,8 +16,8 @@ from numba.core.errors import NumbaError
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.policy.live import live_logits
-from fastcmdp.kernels.rollouts import geometric_horizon
-from fastcmdp.kernels.simulate import (
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.simulator.simulate import (
     FEATURES_FAULT,
     RAISED,
     RESET_FAULT,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.kernels import simulate as kernel
+from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
 from fastcmdp.simulators.functions import (

@@ -29,7 +29,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import FEASIBLE, Optimum
 from fastcmdp.exact import optimum as exact_optimum
-from fastcmdp.kernels.asgd import Momentum
+from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.policies import Policy
 from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.points import Parametrisation, Point, point

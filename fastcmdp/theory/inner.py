@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.errors import SettingError
-from fastcmdp.kernels.asgd import Momentum
+from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.points import Point
 

@@ -28,7 +28,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastcmdp.algorithms.pd_anpg import C_K, PDANPG
+from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.theory.checks import check_count, check_positive
@@ -215,7 +215,7 @@ def practical_schedule(
     epsilon: float,
     *,
     c_K: float = C_K,
-    c_H: float = 1.0,
+    c_H: float = C_H,
     c_eta: float = 1.0,
     c_zeta: float = 1.0,
     **settings: Any,
@@ -244,8 +244,8 @@ def practical_schedule(
     >>> import fastcmdp as fc
     >>> cmdp = fc.envs.garnet(gamma=0.9)
     >>> coarse, fine = practical_schedule(cmdp, 0.2), practical_schedule(cmdp, 0.1)
-    >>> fine.outer / coarse.outer, fine.inner - coarse.inner  # 4 times K, 20 log 2 more H
-    (4.0, 14)
+    >>> fine.outer / coarse.outer, fine.inner - coarse.inner  # 4 times K, 80 log 2 more H
+    (4.0, 55)
     """
     steps: dict[str, Any] = {"c_eta": c_eta, "c_zeta": c_zeta}
     return PDANPG.for_epsilon(cmdp, epsilon, c_K=c_K, c_H=c_H, **(steps | settings))

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from fastcmdp.errors import SettingError
-from fastcmdp.kernels.simulate import LiveActions
+from fastcmdp.kernels.simulator.simulate import LiveActions
 from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import Float, World

@@ -12,7 +12,7 @@ from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, optimum
 from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.tables import Actions, row_space
+from fastcmdp.kernels.sampling.tables import Actions, row_space
 from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.tables import build_tables, n_action_entries, row_states
 from fastcmdp.worlds.world import Float, World

@@ -19,8 +19,7 @@ import numpy as np
 from fastcmdp.kernels.jit import reassociated
 from fastcmdp.kernels.policy.scores import merge_entry, table_scores
 from fastcmdp.kernels.policy.softmax import logit
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 
 class ReluNetwork(NamedTuple):
@@ -36,12 +35,12 @@ class ReluNetwork(NamedTuple):
 def hidden_inputs(begin, end, column, value, width, w, at, hidden):
     """hidden[r] = W_r . psi for the features of entries begin .. end-1, with the parameters at ``at``."""
     for r in range(width):
-        hidden[_U64(r)] = 0.0
+        hidden[U64(r)] = 0.0
     for i in range(begin, end):
-        row = _U64(at + np.int64(column[i]) * width)
+        row = U64(at + np.int64(column[i]) * width)
         x = value[i]
         for r in range(width):
-            hidden[_U64(r)] += x * w[row + _U64(r)]
+            hidden[U64(r)] += x * w[row + U64(r)]
 
 
 @reassociated
@@ -51,7 +50,7 @@ def relu_value(begin, end, column, value, width, w, at, hidden):
     half = width // 2
     total = 0.0
     for r in range(half):
-        total += max(hidden[_U64(r)], 0.0) - max(hidden[_U64(half + r)], 0.0)
+        total += max(hidden[U64(r)], 0.0) - max(hidden[U64(half + r)], 0.0)
     return total / math.sqrt(width)
 
 
@@ -62,19 +61,19 @@ def relu_nudge(begin, end, column, value, width, origin, w, at, e, mean, weight,
     half = width // 2
     step = e / math.sqrt(width)
     for r in range(half):
-        hidden[_U64(r)] = step if hidden[_U64(r)] > 0.0 else 0.0
-        hidden[_U64(half + r)] = -step if hidden[_U64(half + r)] > 0.0 else 0.0
+        hidden[U64(r)] = step if hidden[U64(r)] > 0.0 else 0.0
+        hidden[U64(half + r)] = -step if hidden[U64(half + r)] > 0.0 else 0.0
     square = 0.0
     for i in range(begin, end):
         first = np.int64(column[i]) * width
-        row, home = _U64(at + first), _U64(first)
+        row, home = U64(at + first), U64(first)
         x = value[i]
         for r in range(width):
-            move = x * hidden[_U64(r)]
-            before = w[row + _U64(r)]
-            square += move * (2.0 * (before - origin[home + _U64(r)]) + move)
-            w[row + _U64(r)] = before + move
-            mean[row + _U64(r)] += weight * move
+            move = x * hidden[U64(r)]
+            before = w[row + U64(r)]
+            square += move * (2.0 * (before - origin[home + U64(r)]) + move)
+            w[row + U64(r)] = before + move
+            mean[row + U64(r)] += weight * move
     return square
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.tables import Actions, RowSpace, fill_action_row, state_of_row
+from fastcmdp.kernels.sampling.tables import Actions, RowSpace, fill_action_row, prepare_row, state_of_row
 
 
 class LazyActions(NamedTuple):
@@ -79,16 +79,6 @@ def refresh_all(policy, theta, tables, actions, space):
     refresh_states(
         policy, theta, tables, actions, space, np.arange(tables.state_row.shape[0]), tables.state_row.shape[0]
     )
-
-
-@generic("actions", inline=True)
-def prepare_row(actions, tables, code):
-    """Make sure that the row of action entries with this code is up to date."""
-
-
-@prepare_row.otherwise
-def keep_row(actions, tables, code):
-    pass
 
 
 @prepare_row.on(LazyActions)

@@ -24,8 +24,7 @@ from fastcmdp.kernels.policy.network import Network, backward, forward
 from fastcmdp.kernels.policy.relu import ReluNetwork, relu_nudge, relu_value
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.vectors import dot
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 
 class OneHot(NamedTuple):
@@ -173,9 +172,9 @@ def relu_hidden(form):
 def _dot(x, row, w, at, n):
     """x[row:row+n] . w[at:at+n]; unsigned offsets, see kernels/policy/relu.py."""
     total = 0.0
-    row, at = _U64(row), _U64(at)
+    row, at = U64(row), U64(at)
     for j in range(n):
-        total += x[row + _U64(j)] * w[at + _U64(j)]
+        total += x[row + U64(j)] * w[at + U64(j)]
     return total
 
 
@@ -215,12 +214,12 @@ def predict_relu(form, first, column, value, w, at, q, hidden):
 @reassociated
 def _nudge_row(phi, row, d, w, at, e, mean, weight):
     square = 0.0
-    row, at = _U64(row), _U64(at)
+    row, at = U64(row), U64(at)
     for j in range(d):
-        x = e * phi[row + _U64(j)]
+        x = e * phi[row + U64(j)]
         square += x * x
-        w[at + _U64(j)] += x
-        mean[at + _U64(j)] += weight * x
+        w[at + U64(j)] += x
+        mean[at + U64(j)] += weight * x
     return square
 
 

@@ -14,12 +14,13 @@ import math
 
 import numpy as np
 
-from fastcmdp.kernels.critics import Tangent, nudge, predict, shortening
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.learning.critics import Tangent, nudge, predict, shortening
+from fastcmdp.kernels.learning.td import begin, finish, project
 from fastcmdp.kernels.policy.live import live_logits, live_score
-from fastcmdp.kernels.rollouts import geometric_horizon
-from fastcmdp.kernels.simulate import (
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.simulator.simulate import (
     FEATURES_FAULT,
     STATE_FAULT,
     WALK_FAULT,
@@ -32,7 +33,6 @@ from fastcmdp.kernels.simulate import (
     write_features,
 )
 from fastcmdp.kernels.stop import leaves
-from fastcmdp.kernels.td import begin, finish, project
 from fastcmdp.kernels.vectors import dot_at
 
 

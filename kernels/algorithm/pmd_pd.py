@@ -9,9 +9,9 @@ import numpy as np
 
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.policy.softmax import refresh_all
+from fastcmdp.kernels.sampling.tables import RowSpace
+from fastcmdp.kernels.sampling.truncated import truncated
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.tables import RowSpace
-from fastcmdp.kernels.truncated import truncated
 
 
 class Steps(NamedTuple):

@@ -1,8 +1,8 @@
 """The pieces of the solvers, cut so that other people's loops can call them.
 
 Steps and rollouts here run on one stream, uint64[4], one after another; ``sample_batch`` runs many side by side on the
-lanes of a replicate, uint64[4, LANES], and is faster. One rollout spends its words as a lane of kernels/rollouts.py
-does.
+lanes of a replicate, uint64[4, LANES], and is faster. One rollout spends its words as a lane of
+kernels/sampling/rollouts.py does.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from fastcmdp.kernels import asgd as inner_loop
-from fastcmdp.kernels import pd_anpg, rollouts, tables
+from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.draws import word
-from fastcmdp.kernels.foreign.model import actions_of, require_policy, tables_of, widest_row
+from fastcmdp.kernels.embed.model import actions_of, require_policy, tables_of, widest_row
 from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.learning import asgd as inner_loop
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.sampling import rollouts, tables
 from fastcmdp.kernels.seeding import seed_lanes, seed_stream
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.typed import are_doubles, are_lanes, require_stream
+from fastcmdp.kernels.words import LOW, ONE, U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
-_LOW = np.uint64(0xFFFFFFFF)
 _LENGTH = np.uint64((1 << 24) - 1)
 
 
@@ -72,7 +71,7 @@ def second(entry, rng, drawn):
 
 @second.on(types.uint32)
 def low_half(entry, rng, drawn):
-    return drawn & _LOW
+    return drawn & LOW
 
 
 @second.on(types.float64)
@@ -84,21 +83,21 @@ def next_whole_word(entry, rng, drawn):
 def _start_code(model, drawn):
     """Row code of a start state."""
     bits = rollouts.branch_bits(model.flat_start, drawn)
-    return tables.draw_label(model.flat_start, _U64(0), _U64(model.start_entry.shape[0]), bits)
+    return tables.draw_label(model.flat_start, U64(0), U64(model.start_entry.shape[0]), bits)
 
 
 @inlined
 def _next_code(model, q, drawn):
     """Row code of the state after choice q."""
-    row = model.flat_word[_U64(q) * _U64(model.choice_word.shape[1])]
+    row = model.flat_word[U64(q) * U64(model.choice_word.shape[1])]
     bits = rollouts.branch_bits(model.flat_branch, drawn)
     return tables.draw_label(model.flat_branch, row >> tables.LENGTH_BITS, row & _LENGTH, bits)
 
 
 @inlined
 def _state(model, code):
-    n = code & (~code + _ONE)
-    return np.int64(model.row_state[(code ^ n) >> _ONE])
+    n = code & (~code + ONE)
+    return np.int64(model.row_state[(code ^ n) >> ONE])
 
 
 @inlined
@@ -117,7 +116,7 @@ def next_state(model, rng, q):
 def act(model, actions, rng, s):
     """A choice of state s drawn from the policy, with one word."""
     bits = rollouts.branch_bits(actions.flat, word(rng))
-    return np.int64(tables.draw_action(actions.flat, _U64(model.state_row[s]), bits))
+    return np.int64(tables.draw_action(actions.flat, U64(model.state_row[s]), bits))
 
 
 @inlined

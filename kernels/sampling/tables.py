@@ -27,11 +27,8 @@ from numba import types
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.streams import to_unit
+from fastcmdp.kernels.words import HALF, LOW, U32, U64
 
-_U32 = np.uint32
-_U64 = np.uint64
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _WIDTH = np.uint64(3)  # of an entry
 LENGTH_BITS = np.uint64(24)  # of a choice's row word: first branch entry << 24 | number of branches
 
@@ -64,6 +61,16 @@ class Actions(NamedTuple):
     prob: np.ndarray  # float64[C]
 
 
+@generic("actions", inline=True)
+def prepare_row(actions, tables, code):
+    """Make sure that the row of action entries with this code is up to date."""
+
+
+@prepare_row.otherwise
+def keep_row(actions, tables, code):
+    pass
+
+
 @generic("entry", inline=True)
 def threshold_of(entry, p):
     """The threshold that accepts with probability p < 1, in the entries' type."""
@@ -71,7 +78,7 @@ def threshold_of(entry, p):
 
 @threshold_of.on(types.uint32)
 def packed_threshold(entry, p):
-    return _U32(min(p * 4294967296.0, 4294967295.0))
+    return U32(min(p * 4294967296.0, 4294967295.0))
 
 
 @threshold_of.on(types.float64)
@@ -151,29 +158,29 @@ def draw_label(entry, first, n, bits):
 @draw_label.on(types.uint32)
 def draw_packed(entry, first, n, bits):
     x = bits * n
-    e = _WIDTH * (first + (x >> _HALF))
-    return _U64(entry[e + _U64(2) - _U64((x & _LOW) < _U64(entry[e]))])
+    e = _WIDTH * (first + (x >> HALF))
+    return U64(entry[e + U64(2) - U64((x & LOW) < U64(entry[e]))])
 
 
 @draw_label.on(types.float64)
 def draw_exact(entry, first, n, bits):
     x = to_unit(bits) * n
-    i = min(_U64(x), n - _U64(1))  # the product may round up to n
+    i = min(U64(x), n - U64(1))  # the product may round up to n
     e = _WIDTH * (first + i)
-    return _U64(entry[e + _U64(2) - _U64(x - i < entry[e])])
+    return U64(entry[e + U64(2) - U64(x - i < entry[e])])
 
 
 @inlined
 def draw_action(entry, code, bits):
     """Choice drawn from the row of flat action entries with this row code (uint64)."""
-    n = code & (~code + _U64(1))
-    return draw_label(entry, (code ^ n) >> _U64(1), n, bits)
+    n = code & (~code + U64(1))
+    return draw_label(entry, (code ^ n) >> U64(1), n, bits)
 
 
 @inlined
 def state_of_row(row_state, code):
     """State (uint64) whose row of action entries has this code, from the states of rows by their first entry."""
-    return _U64(row_state[(code ^ (code & (~code + _U64(1)))) >> _U64(1)])
+    return U64(row_state[(code ^ (code & (~code + U64(1)))) >> U64(1)])
 
 
 @kernel
@@ -191,7 +198,7 @@ def build_state_rows(state_to_choice, state_row):
         for s in range(n_states):
             n = state_to_choice[s + 1] - state_to_choice[s]
             if n <= length and 2 * n > length:
-                state_row[s] = _U32(2 * first + length)
+                state_row[s] = U32(2 * first + length)
                 first += length
         length //= 2
     return first
@@ -219,7 +226,7 @@ def build_choice_words(choice_to_branch, choice_word):
     """Write word 0 of every choice record: where its branch entries stand."""
     for q in range(choice_to_branch.shape[0] - 1):
         first = choice_to_branch[q]
-        choice_word[q, 0] = (_U64(first) << LENGTH_BITS) | _U64(choice_to_branch[q + 1] - first)
+        choice_word[q, 0] = (U64(first) << LENGTH_BITS) | U64(choice_to_branch[q + 1] - first)
 
 
 @kernel
@@ -258,11 +265,11 @@ def fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, la
 
     (A NamedTuple that is handed on costs two atomic operations an array on reference counts.)
     """
-    code = _U64(state_row[s])
-    n_entries = code & (~code + _U64(1))
+    code = U64(state_row[s])
+    n_entries = code & (~code + U64(1))
     first = state_to_choice[s]
     n = state_to_choice[s + 1] - first
     for i in range(n):
-        label[i] = _U32(first + i)
-    entry_first = np.int64((code ^ n_entries) >> _U64(1))
+        label[i] = U32(first + i)
+    entry_first = np.int64((code ^ n_entries) >> U64(1))
     fill_alias_row(prob, first, n, label, entry, entry_first, np.int64(n_entries), small, large, scaled)

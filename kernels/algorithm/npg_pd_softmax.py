@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import MEMORY, cut, dual_rate, level_of, update_level
+from fastcmdp.kernels.learning.levels import MEMORY, cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.softmax import refresh_all
-from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.sampling.rollouts import rollouts
+from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.tables import RowSpace
 
 
 class Steps(NamedTuple):

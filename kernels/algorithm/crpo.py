@@ -7,20 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.critics import Gradients, critic_form, feature_row, n_hidden, predict
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import cut, level_of, update_level
-from fastcmdp.kernels.policy.softmax import prepare_row, refresh_changed
-from fastcmdp.kernels.simulate import World
+from fastcmdp.kernels.learning.critics import Gradients, critic_form, feature_row, n_hidden, predict
+from fastcmdp.kernels.learning.levels import cut, level_of, update_level
+from fastcmdp.kernels.learning.td import run_td
+from fastcmdp.kernels.policy.softmax import refresh_changed
+from fastcmdp.kernels.sampling.tables import RowSpace, Tables, prepare_row
+from fastcmdp.kernels.simulator.simulate import World
+from fastcmdp.kernels.simulator.walks import live_plug_in, live_squares, run_walk
 from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
-from fastcmdp.kernels.tables import RowSpace, Tables
-from fastcmdp.kernels.td import run_td
-from fastcmdp.kernels.walks import live_plug_in, live_squares, run_walk
-
-_U64 = np.uint64
-_HALF = np.uint64(32)
+from fastcmdp.kernels.words import HALF, U64
 
 
 class Steps(NamedTuple):
@@ -58,6 +56,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]
     kept: np.ndarray  # int64[R]: size of N_0 so far
     chain: np.ndarray  # int64[R, 2, LANES]: pairs where the chains stand, transitions left of their segments
+    visits: np.ndarray  # int64[R, C]: updates of each choice's critic, or [R, 0] where the rule asks for none
     place: np.ndarray  # float64[R, n_state]: on a simulator, the state where its one chain stands
     critic: np.ndarray  # float64[R, (1+m) d]
     recent: np.ndarray  # float64[R, 1+m]: levels N lately
@@ -97,7 +96,7 @@ def table_plug_in(policy, theta, gradients, tables, actions, steps, rng, critic,
             i = min(np.searchsorted(steps.start_sum, u, "right"), steps.start_state.shape[0] - 1)
             weight = 1.0 / n
         s = steps.start_state[i]
-        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        prepare_row(actions, tables, U64(tables.state_row[s]))
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
             row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
             for k in range(n_signals):
@@ -113,7 +112,7 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
     square[:] = 0.0
     for j in range(n_pairs):
         s = tables.choice_state[pair[j]]
-        prepare_row(actions, tables, _U64(tables.state_row[s]))
+        prepare_row(actions, tables, U64(tables.state_row[s]))
         level[:] = 0.0
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
             row = feature_row(form, first, phi, policy, theta, tables, gradients, q, -1)
@@ -129,12 +128,12 @@ def table_squares(policy, theta, gradients, tables, actions, critic, d, pair, n_
 
 
 @generic("tables")
-def learn(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
 
 
 @learn.on(World)
-def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn_on_world(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     return run_walk(
         tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
         steps.n_inner, d, steps.origin, critic, work.mean, work.total, work.pair.shape[0],
@@ -142,10 +141,10 @@ def learn_on_world(tables, policy, theta, actions, steps, rng, chain, place, cri
 
 
 @learn.on(Tables)
-def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, place, critic, d, work):
+def learn_on_tables(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     return run_td(
-        tables, actions, rng, chain, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner, d,
-        steps.origin, critic, work.mean, work.total, work.pair,
+        tables, actions, rng, chain, visits, steps.rule, policy, theta, work.gradients, steps.gamma, steps.n_inner,
+        d, steps.origin, critic, work.mean, work.total, work.pair,
     )  # fmt: skip
 
 
@@ -183,9 +182,21 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         if not steps.carry_over:
             for k in range(1 + m):
                 critic[k * d : (k + 1) * d] = steps.origin
+            state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables, policy, theta, actions, steps, rng, state.chain[r], state.place[r], critic, d, work
+            tables,
+            policy,
+            theta,
+            actions,
+            steps,
+            rng,
+            state.chain[r],
+            state.visits[r],
+            state.place[r],
+            critic,
+            d,
+            work,
         )
         if leaves(tables.stop):
             break
@@ -206,7 +217,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
         if n_violated == 1:
             signal = 1 + violated[0]
         elif n_violated > 1:
-            signal = 1 + violated[((next_word(rng, 0) >> _HALF) * _U64(n_violated)) >> _HALF]
+            signal = 1 + violated[((next_word(rng, 0) >> HALF) * U64(n_violated)) >> HALF]
         h = steps.step
         if steps.adaptive_step:
             level = level_of(state, r, signal)

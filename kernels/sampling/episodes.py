@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import draw_label
 from fastcmdp.kernels.streams import next_word
-from fastcmdp.kernels.tables import draw_label
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 
 class Rules(NamedTuple):
@@ -48,8 +47,8 @@ def _begin(start_entry, log_gamma_inverse, time_limit, rng, state, left, over, i
     left[i] = time_limit
     if time_limit == 0:
         left[i] = 1 + geometric_horizon(next_word(rng, i), log_gamma_inverse)
-    n = _U64(start_entry.shape[0] // 3)
-    state[i] = np.int64(draw_label(start_entry, _U64(0), n, next_word(rng, i)))
+    n = U64(start_entry.shape[0] // 3)
+    state[i] = np.int64(draw_label(start_entry, U64(0), n, next_word(rng, i)))
     over[i] = False
 
 
@@ -110,7 +109,7 @@ def step_episodes(
                 out_cost[i, k] = signal[q, 1 + k]
             first = choice_to_branch[q]
             n = choice_to_branch[q + 1] - first
-            state[i] = np.int64(draw_label(branch_entry, _U64(first), _U64(n), next_word(rng, i)))
+            state[i] = np.int64(draw_label(branch_entry, U64(first), U64(n), next_word(rng, i)))
             left[i] -= 1
             ends = left[i] == 0
             if ends:

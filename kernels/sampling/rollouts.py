@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -32,14 +32,11 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policy.softmax import prepare_row
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, prepare_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
+from fastcmdp.kernels.words import ONE, TWO, U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
-_TWO = np.uint64(2)
 _LENGTH = np.uint64((1 << 24) - 1)
 
 # Transitions left, the job, the stream that the lane began with.
@@ -69,14 +66,14 @@ def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_signal
     for i in range(n):
         q = words * lane[CHOICE + i]
         lane[ROW + i] = choice_word[q]
-        total[i] += choice_signal[q + _ONE]
-        total[LANES + i] += choice_signal[q + _TWO]
+        total[i] += choice_signal[q + ONE]
+        total[LANES + i] += choice_signal[q + TWO]
         for k in range(2, tables.n_signals):
-            total[k * LANES + i] += choice_signal[q + _U64(k + 1)]
-    ended = _U64(0)
+            total[k * LANES + i] += choice_signal[q + U64(k + 1)]
+    ended = U64(0)
     for i in range(n):
-        lane[_LEFT + i] -= _ONE
-        ended += _U64(lane[_LEFT + i] == _U64(0))
+        lane[_LEFT + i] -= ONE
+        ended += U64(lane[_LEFT + i] == U64(0))
     return ended
 
 
@@ -109,25 +106,25 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry = actions.entry.reshape(-1)
     choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    n_start = _U64(tables.start_entry.shape[0])
-    words = _U64(tables.choice_word.shape[1])
+    n_start = U64(tables.start_entry.shape[0])
+    words = U64(tables.choice_word.shape[1])
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
-        lane[_LEFT + i] = _U64(0)
+        lane[_LEFT + i] = U64(0)
         lane[_JOB + i] = _NO_JOB
-        lane[_STREAM + i] = _U64(i)
+        lane[_STREAM + i] = U64(i)
     n = LANES
     next_job = 0
     transitions = 0
-    ended = _ONE
+    ended = ONE
     while not leaves(stop):
-        if ended != _U64(0):
+        if ended != U64(0):
             i = 0
             while i < n:
-                if lane[_LEFT + i] != _U64(0):
+                if lane[_LEFT + i] != U64(0):
                     i += 1
                     continue
                 job = lane[_JOB + i]
@@ -141,23 +138,23 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                     _retire(lane, total, i, n)
                     continue
                 horizon = geometric_horizon(next_of_lane(lane, i), log_gamma_inverse)
-                q = _U64(job_choice[next_job])
+                q = U64(job_choice[next_job])
                 if job_choice[next_job] < 0:
                     word = next_of_lane(lane, i)
-                    code = _U64(job_row[next_job])
-                    if code == _U64(0):
-                        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                    code = U64(job_row[next_job])
+                    if code == U64(0):
+                        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
                     prepare_row(actions, tables, code)
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                lane[_JOB + i] = _U64(next_job)
-                lane[_LEFT + i] = _U64(horizon)
+                lane[_JOB + i] = U64(next_job)
+                lane[_LEFT + i] = U64(horizon)
                 lane[CHOICE + i] = q
                 q *= words
                 lane[ROW + i] = choice_word[q]
-                total[i] = choice_signal[q + _ONE]
-                total[LANES + i] = choice_signal[q + _TWO]
+                total[i] = choice_signal[q + ONE]
+                total[LANES + i] = choice_signal[q + TWO]
                 for k in range(2, n_signals):
-                    total[k * LANES + i] = choice_signal[q + _U64(k + 1)]
+                    total[k * LANES + i] = choice_signal[q + U64(k + 1)]
                 transitions += horizon
                 next_job += 1
             if n == 0:

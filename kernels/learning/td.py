@@ -6,7 +6,9 @@ At a transition from q = (s, a) to (s', a'), a' ~ pi(.|s'), for each signal f
 
 chain by chain in the order of the lanes. Two rules for l_k and for what is returned:
 
-``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round; the last iterate.
+``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round, or 1 / n for the nth visit of a
+    choice where that is more: the first visits are averaged, and nothing stays of where the critic began; the last
+    iterate.
 ``Averaged``: a constant l; after each round of LANES transitions w is projected onto the ball |w - w_0| <= radius;
     the mean of the iterates after the rounds.
 
@@ -21,7 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.chains import (
+from fastcmdp.kernels.dispatch import generic
+from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.learning.critics import critic_form, feature_row, n_hidden, nudge, predict
+from fastcmdp.kernels.sampling.chains import (
     N_WORDS,
     NEXT,
     draw_next,
@@ -30,18 +35,14 @@ from fastcmdp.kernels.chains import (
     restart_chains,
     store_chains,
 )
-from fastcmdp.kernels.critics import critic_form, feature_row, n_hidden, nudge, predict
-from fastcmdp.kernels.dispatch import generic
-from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import CHOICE
+from fastcmdp.kernels.sampling.lanes import CHOICE
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 
 class Decaying(NamedTuple):
-    """Rates l_k = rate (1 + k / delay)^-sigma; the last iterate counts."""
+    """Rates l_k = rate (1 + k / delay)^-sigma, at a choice's nth visit at least 1 / n; the last iterate counts."""
 
     rate: float
     delay: float
@@ -68,6 +69,22 @@ def decaying_rate(rule, k):
 @rate_of.on(Averaged)
 def constant_rate(rule, k):
     return rule.rate
+
+
+@generic("rule", inline=True)
+def rate_at(rule, rate, visits, q):
+    """Rate of an update at choice q in a round of this rate; the visit is counted where visits matter."""
+
+
+@rate_at.on(Decaying)
+def rate_of_visit(rule, rate, visits, q):
+    visits[q] += 1
+    return max(rate, 1.0 / visits[q])
+
+
+@rate_at.on(Averaged)
+def rate_of_round(rule, rate, visits, q):
+    return rate
 
 
 @generic("rule")
@@ -154,19 +171,20 @@ def finish_averaged(rule, w, mean):
 @inlined
 def _update_round(
     rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d, n_signals,
-    rate, weight, gamma, choice_signal, words, lane, n, total, hidden,
+    rate, weight, gamma, choice_signal, words, lane, n, total, hidden, visits,
 ):  # fmt: skip
     """The TD updates of lanes 0..n-1."""
     for i in range(n):
         q = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[CHOICE + i]), -1)
         after = feature_row(form, first, value, policy, theta, tables, gradients, np.int64(lane[NEXT + i]), q)
-        record = words * lane[CHOICE + i] + _U64(1)
+        record = words * lane[CHOICE + i] + U64(1)
+        step = rate_at(rule, rate, visits, q)
         for k in range(n_signals):
-            f = choice_signal[record + _U64(k)]
+            f = choice_signal[record + U64(k)]
             at = k * d
             now = predict(form, first, column, value, w, at, q, hidden)
             then = predict(form, first, column, value, w, at, after, hidden)
-            e = rate * (f + gamma * then - now)
+            e = step * (f + gamma * then - now)
             square[k] += correct(
                 rule, form, first, column, value, origin, w, at, q, now, e, mean, weight, hidden
             )
@@ -175,12 +193,14 @@ def _update_round(
 
 @kernel
 def run_td(
-    tables, actions, rng, chain, rule, policy, theta, gradients, gamma, n_steps, d, origin, w, mean, total, pair
+    tables, actions, rng, chain, visits, rule, policy, theta, gradients, gamma, n_steps, d, origin, w, mean, total,
+    pair,
 ):  # fmt: skip
     """Make n_steps transitions with their updates; return how many pairs of law nu stand in ``pair``.
 
     theta, gradients : the actor's parameters and room for the gradients of its logits, for tangent features
     rng : uint64[4, LANES], chain : int64[2, LANES]: streams and chains, moved on
+    visits : int64[C], how often each choice has been updated so far, for the rule that asks; counted on
     origin : float64[d], w_0
     w : float64[(1+m) d], the critics: in, where to start; out, what the rule returns
     mean : float64[(1+m) d], work space
@@ -192,8 +212,8 @@ def run_td(
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry = actions.entry.reshape(-1)
     choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    n_start = _U64(tables.start_entry.shape[0])
-    words = _U64(tables.choice_word.shape[1])
+    n_start = U64(tables.start_entry.shape[0])
+    words = U64(tables.choice_word.shape[1])
     form, first, column, value = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     lane = np.empty(N_WORDS, np.uint64)
@@ -203,12 +223,12 @@ def run_td(
     load_chains(rng, chain, choice_word, words, lane)
     n_rounds = (n_steps + LANES - 1) // LANES
     n_pairs = 0
-    ended = _U64(1)
+    ended = U64(1)
     for k in range(n_rounds):
         if leaves(stop):
             break
         n = min(LANES, n_steps - k * LANES)
-        if ended != _U64(0):
+        if ended != U64(0):
             restart_chains(
                 tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
             )
@@ -220,7 +240,7 @@ def run_td(
             draw_next(tables, actions, branch_entry, entry, lane, n)
         _update_round(
             rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d,
-            n_signals, rate, weight, gamma, choice_signal, words, lane, n, total, hidden,
+            n_signals, rate, weight, gamma, choice_signal, words, lane, n, total, hidden, visits,
         )  # fmt: skip
         ended, n_pairs = move_on(choice_word, words, lane, n, pair, n_pairs)
         for i in range(n_signals):

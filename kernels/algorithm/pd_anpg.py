@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.control import add_estimates
+from fastcmdp.kernels.algorithm.npg_pd import Projected, projected
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
-from fastcmdp.kernels.levels import cut, dual_rate, level_of, update_level
-from fastcmdp.kernels.npg_pd import Projected, projected
+from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.learning.control import add_estimates
+from fastcmdp.kernels.learning.levels import cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
 from fastcmdp.kernels.policy.softmax import refresh_touched
-from fastcmdp.kernels.simulate import row_of_choice, run_jobs
+from fastcmdp.kernels.sampling.tables import RowSpace
+from fastcmdp.kernels.simulator.simulate import row_of_choice, run_jobs
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.tables import RowSpace
 
 
 class Steps(NamedTuple):
@@ -61,7 +61,7 @@ class RunState(NamedTuple):
     average: np.ndarray  # float64[R, 2+m]: the same since the start
     longest: np.ndarray  # float64[R, 1+m]: largest root of omega.F omega and |J_ci estimate - margin| so far
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
-    control: np.ndarray  # float64[R, 2+m]: see kernels/control.py
+    control: np.ndarray  # float64[R, 2+m]: see kernels/learning/control.py
 
 
 class Work(NamedTuple):

@@ -27,9 +27,9 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.policy.live import live_logits, live_score
 from fastcmdp.kernels.policy.scores import collect_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
-from fastcmdp.kernels.rollouts import rollouts
+from fastcmdp.kernels.sampling.rollouts import rollouts
+from fastcmdp.kernels.sampling.tables import Tables
 from fastcmdp.kernels.stop import leaves
-from fastcmdp.kernels.tables import Tables
 
 
 class World(NamedTuple):

@@ -30,16 +30,13 @@ from numba import types
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import branch_bits
 from fastcmdp.kernels.policy.softmax import refresh_states
-from fastcmdp.kernels.rollouts import geometric_horizon
-from fastcmdp.kernels.streams import to_unit
-from fastcmdp.kernels.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
+from fastcmdp.kernels.sampling.lanes import branch_bits
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
+from fastcmdp.kernels.streams import next_word, to_unit
+from fastcmdp.kernels.words import LOW, ONE, TWO, U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
-_TWO = np.uint64(2)
-_LOW = np.uint64(0xFFFFFFFF)
 _LENGTH = np.uint64((1 << 24) - 1)
 
 
@@ -86,18 +83,6 @@ class Work(NamedTuple):
     space: RowSpace
 
 
-@inlined
-def _next(rng):
-    """The next word of lane 0, as streams.next_word."""
-    a, b, c, counter = rng[0, 0], rng[1, 0], rng[2, 0], rng[3, 0]
-    word = a + b + counter
-    rng[0, 0] = b ^ (b >> _U64(11))
-    rng[1, 0] = c + (c << _U64(3))
-    rng[2, 0] = ((c << _U64(24)) | (c >> _U64(40))) + word
-    rng[3, 0] = counter + _ONE
-    return word
-
-
 @generic("entry", inline=True)
 def low_bits(entry, rng, word):
     """The low half of a word, or all of a new one for exact draws."""
@@ -105,12 +90,12 @@ def low_bits(entry, rng, word):
 
 @low_bits.on(types.uint32)
 def low_half(entry, rng, word):
-    return word & _LOW
+    return word & LOW
 
 
 @low_bits.on(types.float64)
 def new_word(entry, rng, word):
-    return _next(rng)
+    return next_word(rng, 0)
 
 
 @generic("entry", inline=True)
@@ -153,14 +138,14 @@ def _renew(policy, tables, actions, theta, drawn, s, one, space):
 @kernel
 def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, s, q, accept, rng, work):
     """Accept or reject choice q of state s by the exact change of its logit; once rejected, draw from new entries."""
-    first, last = _U64(tables.state_to_choice[s]), _U64(tables.state_to_choice[s + _ONE])
-    _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, _U64(gone.shape[0]))
+    first, last = U64(tables.state_to_choice[s]), U64(tables.state_to_choice[s + ONE])
+    _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, U64(gone.shape[0]))
     if accept < math.exp(theta[q] - drawn[q] - top[s]):
         return q
     _renew(policy, tables, actions, theta, drawn, np.int64(s), work.one, work.space)
     top[s] = 0.0
     alias = actions.entry.reshape(-1)
-    return draw_action(alias, _U64(tables.state_row[s]), branch_bits(alias, _next(rng)))
+    return draw_action(alias, U64(tables.state_row[s]), branch_bits(alias, next_word(rng, 0)))
 
 
 @inlined
@@ -171,23 +156,23 @@ def _draw(
 
     The doubt is negative, or the number in [0, 1) with which to ``_settle`` whether the choice is accepted.
     """
-    second = _next(rng)
+    second = next_word(rng, 0)
     bits = low_bits(alias, rng, word)
-    first = _U64(state_to_choice[s])
-    n = _U64(state_to_choice[s + _ONE]) - first
+    first = U64(state_to_choice[s])
+    n = U64(state_to_choice[s + ONE]) - first
     explores = unit(alias, branch_bits(alias, second)) < explore
     q = draw_action(alias, code, bits)
     accept = unit(alias, low_bits(alias, rng, second))
     # max x - x(q) is at most this, for no critic has been above ``highest``.
-    wide = _U64(gone.shape[0])
+    wide = U64(gone.shape[0])
     i, j = wide * s, wide * q
     ahead = (gone[0] - since[i]) * (highest[0] - critic[j])
-    ahead += (gone[1] - since[i + _ONE]) * (highest[1] - critic[j + _ONE])
-    for k in range(_TWO, wide):
+    ahead += (gone[1] - since[i + ONE]) * (highest[1] - critic[j + ONE])
+    for k in range(TWO, wide):
         ahead += (gone[k] - since[i + k]) * (highest[k] - critic[j + k])
     behind = top[s] - (theta[q] - drawn[q]) + alpha * ahead
     doubt = -1.0 if explores or accept < 1.0 - behind else accept
-    return (first + min(_U64(unit(alias, bits) * np.float64(n)), n - _ONE) if explores else q), doubt
+    return (first + min(U64(unit(alias, bits) * np.float64(n)), n - ONE) if explores else q), doubt
 
 
 @kernel
@@ -200,9 +185,9 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     choice_word, signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
     state_to_choice, row_state = tables.state_to_choice, work.row_state
     start_state, start_prob, prob = work.start_state, work.start_prob, work.prob
-    words = _U64(tables.choice_word.shape[1])
-    n_start = _U64(tables.start_entry.shape[0])
-    wide = _U64(state.critic.shape[2])
+    words = U64(tables.choice_word.shape[1])
+    n_start = U64(tables.start_entry.shape[0])
+    wide = U64(state.critic.shape[2])
     theta, drawn, critic = state.theta[r], state.drawn[r], state.critic[r].reshape(-1)
     since, top, highest = state.since[r].reshape(-1), state.top[r], state.highest[r]
     dual, sums, rng = state.dual[r], state.sums[r], state.rng[r]
@@ -218,12 +203,12 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         gone[1 + i] = sums[1 + m + i]
     left = state.left[r]
     if state.choice[r] >= 0:
-        here = _U64(state.choice[r])
-        s = _U64(tables.choice_state[here])
+        here = U64(state.choice[r])
+        s = U64(tables.choice_state[here])
     else:
-        left = geometric_horizon(_next(rng), log_gamma_inverse)
-        word = _next(rng)
-        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+        left = geometric_horizon(next_word(rng, 0), log_gamma_inverse)
+        word = next_word(rng, 0)
+        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
         s = state_of_row(row_state, code)
         here, doubt = _draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
@@ -236,7 +221,7 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
             )  # fmt: skip
     for _ in range(n_steps):
         # s' ~ P(. | s, a), a' ~ behaviour of pi_k in s'
-        word = _next(rng)
+        word = next_word(rng, 0)
         branches = choice_word[words * here]
         code = draw_label(entry, branches >> LENGTH_BITS, branches & _LENGTH, branch_bits(entry, word))
         there = state_of_row(row_state, code)
@@ -249,10 +234,10 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
                 policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, there, then, doubt, rng,
                 work,
             )  # fmt: skip
-        old, new, pay = wide * here, wide * then, words * here + _ONE
+        old, new, pay = wide * here, wide * then, words * here + ONE
         error_0 = beta * (signal[pay] + gamma * critic[new] - critic[old])
-        error_1 = beta * (signal[pay + _ONE] + gamma * critic[new + _ONE] - critic[old + _ONE])
-        for more in range(_TWO, wide):
+        error_1 = beta * (signal[pay + ONE] + gamma * critic[new + ONE] - critic[old + ONE])
+        for more in range(TWO, wide):
             error[more] = beta * (signal[pay + more] + gamma * critic[new + more] - critic[old + more])
         look = left == 0
         left -= 1
@@ -260,15 +245,15 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
             # The plug-in estimates of J under pi_k, before anything of step k moves.
             for k in range(wide):
                 value[k] = 0.0
-            word, code, start = _U64(0), _U64(0), _U64(0)
+            word, code, start = U64(0), U64(0), U64(0)
             if look:
-                left = geometric_horizon(_next(rng), log_gamma_inverse)
-                word = _next(rng)
-                code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                left = geometric_horizon(next_word(rng, 0), log_gamma_inverse)
+                word = next_word(rng, 0)
+                code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
                 start = state_of_row(row_state, code)
             for j in range(start_state.shape[0] if every else 1):
-                at = _U64(start_state[j]) if every else start
-                first, last = _U64(state_to_choice[at]), _U64(state_to_choice[at + _ONE])
+                at = U64(start_state[j]) if every else start
+                first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
                 _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
                 most = -np.inf
                 for q in range(first, last):
@@ -303,14 +288,14 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
             for i in range(m):
                 dual[i] = min(max(dual[i] - eta[i] * value[1 + i], 0.0), dual_max[i])
         row = wide * s
-        change = (gone[0] - since[row]) * error_0 + (gone[1] - since[row + _ONE]) * error_1
+        change = (gone[0] - since[row]) * error_0 + (gone[1] - since[row + ONE]) * error_1
         critic[old] += error_0
-        critic[old + _ONE] += error_1
+        critic[old + ONE] += error_1
         if critic[old] > highest[0]:
             highest[0] = critic[old]
-        if critic[old + _ONE] > highest[1]:
-            highest[1] = critic[old + _ONE]
-        for more in range(_TWO, wide):
+        if critic[old + ONE] > highest[1]:
+            highest[1] = critic[old + ONE]
+        for more in range(TWO, wide):
             change += (gone[more] - since[row + more]) * error[more]
             critic[old + more] += error[more]
             highest[more] = max(highest[more], critic[old + more])
@@ -322,8 +307,8 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     for i in range(m):
         sums[1 + m + i] = gone[1 + i]
     if state.outer[r] == steps.n_outer:
-        for at in range(_U64(top.shape[0])):
-            first, last = _U64(state_to_choice[at]), _U64(state_to_choice[at + _ONE])
+        for at in range(U64(top.shape[0])):
+            first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
             _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
 
 

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.np.numpy_support import carray
 
-from fastcmdp.kernels import draws, seeding, tables
-from fastcmdp.kernels.asgd import Momentum
-from fastcmdp.kernels.foreign import model as rows_of
-from fastcmdp.kernels.foreign import pieces
-from fastcmdp.kernels.foreign.memory import (
+from fastcmdp.kernels import draws, seeding
+from fastcmdp.kernels.embed import model as rows_of
+from fastcmdp.kernels.embed import pieces
+from fastcmdp.kernels.embed.memory import (
     doubles,
     entries,
     integers,
@@ -28,8 +27,10 @@ from fastcmdp.kernels.foreign.memory import (
     stream_at,
     table,
 )
-from fastcmdp.kernels.foreign.model import BAD_SIZE, NO_MEMORY, NULL_POINTER, OK, OUT_OF_RANGE
+from fastcmdp.kernels.embed.model import BAD_SIZE, NO_MEMORY, NULL_POINTER, OK, OUT_OF_RANGE
 from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.learning.asgd import Momentum
+from fastcmdp.kernels.sampling import tables
 from fastcmdp.kernels.streams import LANES
 
 _LINE = 64  # bytes

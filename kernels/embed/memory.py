@@ -7,8 +7,8 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
-from fastcmdp.kernels.foreign import model as rows
-from fastcmdp.kernels.foreign.model import Model, Policy
+from fastcmdp.kernels.embed import model as rows
+from fastcmdp.kernels.embed.model import Model, Policy
 from fastcmdp.kernels.jit import inlined
 
 VERSION = 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -25,12 +25,11 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
+from fastcmdp.kernels.words import U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
 _LENGTH = np.uint64((1 << 24) - 1)
 
 
@@ -49,7 +48,7 @@ def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, la
         q = lane[CHOICE + i]
         lane[ROW + i] = choice_word[words * q]
         for k in range(n_signals):
-            total[k * LANES + i] += weight * signal[_U64(n_signals) * q + _U64(k)]
+            total[k * LANES + i] += weight * signal[U64(n_signals) * q + U64(k)]
 
 
 @kernel
@@ -67,8 +66,8 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
     start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
     entry, choice_word = actions.entry.reshape(-1), tables.choice_word.reshape(-1)
-    n_start = _U64(tables.start_entry.shape[0])
-    words = _U64(tables.choice_word.shape[1])
+    n_start = U64(tables.start_entry.shape[0])
+    words = U64(tables.choice_word.shape[1])
     lane = np.empty(N_SECTIONS * LANES, np.uint64)
     total = np.zeros(n_signals * LANES)
     for i in range(LANES):
@@ -83,10 +82,10 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
             q = starts[(first + i) // repeats]
             if q < 0:
                 word = next_of_lane(lane, i)
-                code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
                 q = np.int64(draw_action(entry, code, action_bits(entry, lane, i, word)))
-            lane[CHOICE + i] = _U64(q)
-            lane[ROW + i] = choice_word[words * _U64(q)]
+            lane[CHOICE + i] = U64(q)
+            lane[ROW + i] = choice_word[words * U64(q)]
             for k in range(n_signals):
                 total[k * LANES + i] = flat[n_signals * q + k]
         weight = 1.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import inlined
-from fastcmdp.kernels.lanes import (
+from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
     N_SECTIONS,
@@ -27,13 +27,11 @@ from fastcmdp.kernels.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.policy.softmax import prepare_row
-from fastcmdp.kernels.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, prepare_row
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.tables import LENGTH_BITS, draw_action, draw_label
+from fastcmdp.kernels.words import ONE, U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
 _LENGTH = np.uint64((1 << 24) - 1)
 # Transitions left of the segment, and the pair that a transition leads to.
 _LEFT, NEXT = N_SECTIONS * LANES, (N_SECTIONS + 1) * LANES
@@ -46,8 +44,8 @@ def load_chains(rng, chain, choice_word, words, lane):
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
-        lane[CHOICE + i] = _U64(chain[0, i])
-        lane[_LEFT + i] = _U64(chain[1, i])
+        lane[CHOICE + i] = U64(chain[0, i])
+        lane[_LEFT + i] = U64(chain[1, i])
         lane[ROW + i] = choice_word[words * lane[CHOICE + i]]
 
 
@@ -67,11 +65,11 @@ def restart_chains(
 ):
     """Begin a segment in those of lanes 0..n-1 whose segment is over."""
     for i in range(n):
-        if lane[_LEFT + i] != _U64(0):
+        if lane[_LEFT + i] != U64(0):
             continue
-        lane[_LEFT + i] = _U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
+        lane[_LEFT + i] = U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
         word = next_of_lane(lane, i)
-        code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
         prepare_row(actions, tables, code)
         q = draw_action(entry, code, action_bits(entry, lane, i, word))
         lane[CHOICE + i] = q
@@ -99,13 +97,13 @@ def move_on(choice_word, words, lane, n, pair, n_pairs):
     The last pair of a segment has the law nu, whatever the segment before. Return how many segments have ended,
     and how many pairs stand in ``pair`` (no more than it holds).
     """
-    ended = _U64(0)
+    ended = U64(0)
     for i in range(n):
-        lane[_LEFT + i] -= _ONE
-        ended += _U64(lane[_LEFT + i] == _U64(0))
-    if ended != _U64(0):
+        lane[_LEFT + i] -= ONE
+        ended += U64(lane[_LEFT + i] == U64(0))
+    if ended != U64(0):
         for i in range(n):
-            if lane[_LEFT + i] == _U64(0) and n_pairs < pair.shape[0]:
+            if lane[_LEFT + i] == U64(0) and n_pairs < pair.shape[0]:
                 pair[n_pairs] = np.int64(lane[CHOICE + i])
                 n_pairs += 1
     for i in range(n):

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels import tables
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.sampling import tables
 from fastcmdp.kernels.typed import are_alike
+from fastcmdp.kernels.words import ONE, U64
 
-_U64 = np.uint64
-_ONE = np.uint64(1)
 _LINE = 8  # words in a cache line
 _RECORD = 4  # a choice's record is a multiple of this many words
 
@@ -173,8 +172,8 @@ def fill_model(
     """Fill the arrays of a model whose scalars and state_to_choice are set."""
     tables.build_state_rows(state_to_choice, model.state_row)
     for s in range(model.state_row.shape[0]):
-        code = _U64(model.state_row[s])
-        model.row_state[(code ^ (code & (~code + _ONE))) >> _ONE] = s
+        code = U64(model.state_row[s])
+        model.row_state[(code ^ (code & (~code + ONE))) >> ONE] = s
         for q in range(state_to_choice[s], state_to_choice[s + 1]):
             model.choice_state[q] = s
     tables.build_branches(choice_to_branch, branch_target, branch_prob, model.state_row, model.branch_entry)

@@ -1,0 +1,1 @@
+"""Outer loops of the algorithms, one file each, as fastcmdp/algorithms has their settings."""

@@ -1,0 +1,353 @@
+"""The outer loop of PD-ANPG with a critic as control variate, on tables with tabular softmax policies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.learning.counts import back_up, count
+from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
+from fastcmdp.kernels.policy.softmax import refresh_changed
+from fastcmdp.kernels.sampling.corrected import corrected_rollouts
+from fastcmdp.kernels.sampling.tables import RowSpace
+from fastcmdp.kernels.stop import finishes, leaves
+
+_U64 = np.uint64
+
+# Constants of the recursion, found on a dozen problems; docs/algorithms.md has them by name.
+TAIL = 30.0  # eta falls like TAIL / sqrt(k) once that is below 1
+PROXIMAL = 0.05  # weight of the multipliers' proximal term where the policy still has choices
+DUAL_STEP = 1.0  # at most, in units of 1 / (eta sd)
+DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i
+MEMORY = 0.97  # of the measurements
+VALUE_MEMORY = 0.98  # of how far the critic's J is off
+PEAK_MEMORY = 0.99  # of the largest response to a multiplier
+TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
+
+
+class Steps(NamedTuple):
+    """Settings of the outer loop."""
+
+    n_inner: int  # H
+    n_wanders: int  # exploring rollouts of an outer step
+    n_pilot: int
+    n_skipped: int  # inner steps before the average begins
+    gamma: float
+    eta: float  # largest logit step in units of the advantages' spread
+    dual: float  # share of a violation to be undone by one step
+    depth: float  # logits are at most so far below the largest of their state
+
+
+class RunState(NamedTuple):
+    """A run of R replicates: all that is needed to go on, and nothing else. F = 1 + m signals."""
+
+    theta: np.ndarray  # float64[R, C]
+    dual: np.ndarray  # float64[R, m]
+    rng: np.ndarray  # uint64[R, 4, LANES]
+    outer: np.ndarray  # int64[R]: outer steps done; -n_pilot at the start
+    samples: np.ndarray  # int64[R]: transitions drawn
+    failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
+    sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
+    critic: np.ndarray  # float64[R, C, F]: W
+    branch_count: np.ndarray  # float64[R, B]
+    choice_count: np.ndarray  # float64[R, C]
+    dual_mean: np.ndarray  # float64[R, m]: multipliers lately
+    gram: np.ndarray  # float64[R, F, F]: E_nu E_pi of products of the critic's advantages
+    spread: np.ndarray  # float64[R, F, F]: E_nu of covariances of W over uniform actions
+    peak: np.ndarray  # float64[R, m]: largest gram of each constraint, slowly forgotten
+    excess: np.ndarray  # float64[R, F]: by how much J exceeds the critic's
+    value: np.ndarray  # float64[R, F]: J as it is known before the batch at hand
+    noise: np.ndarray  # float64[R]: mean square of the targets of the inner loop; 0: none yet
+
+
+class Work(NamedTuple):
+    """Work space of one thread."""
+
+    job_choice: np.ndarray  # int64[2H]
+    job_wanders: np.ndarray  # uint64[2H]
+    pair: np.ndarray  # int64[H]
+    last_pair: np.ndarray  # int64[2H]
+    occupancy_total: np.ndarray  # float64[H, F]
+    correction: np.ndarray  # float64[2H, F]
+    record: Any  # (uint64[C, W], float64[C, W]): see corrected.py
+    seen: np.ndarray  # uint64[n]
+    mean: np.ndarray  # float64[S, F]: Wbar
+    plug: np.ndarray  # float64[F]: the critic's J
+    line: np.ndarray  # float64[F]: work space
+    matrix: np.ndarray  # float64[m, m]
+    linear: np.ndarray  # float64[m]
+    before: np.ndarray  # float64[m]
+    target: np.ndarray  # float64[H]
+    scores: Any
+    inner: InnerState
+    weights: Weights
+    omega: np.ndarray  # float64[slots]
+    space: RowSpace
+
+
+@kernel
+def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, plug):
+    """Fill Wbar under pi, the records of the rollouts and the critic's J.
+
+    An action that was never tried counts as the average of those that were: W is written there.
+    """
+    state_to_choice, signal, n_signals = tables.state_to_choice, tables.choice_signal, tables.n_signals
+    out = record[1]
+    for s in range(mean.shape[0]):
+        first, end = state_to_choice[s], state_to_choice[s + 1]
+        tried = 0.0
+        for k in range(n_signals):
+            mean[s, k] = 0.0
+        for q in range(first, end):
+            if choice_count[q] > 0.0:
+                tried += prob[q]
+                for k in range(n_signals):
+                    mean[s, k] += prob[q] * critic[q, k]
+        if tried > 0.0:
+            for k in range(n_signals):
+                mean[s, k] /= tried
+        for q in range(first, end):
+            for k in range(n_signals):
+                if choice_count[q] == 0.0:
+                    critic[q, k] = mean[s, k]
+                out[q, 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
+    plug[:] = 0.0
+    for i in range(graph.start_state.shape[0]):
+        for k in range(n_signals):
+            plug[k] += graph.start_prob[i] * mean[graph.start_state[i], k]
+
+
+@kernel
+def sample_batch(tables, actions, graph, steps, rng, work):
+    """Draw the batch: occupancy rollouts, then those from their last pairs and the exploring ones side by side.
+
+    Return how many transitions were written down, and how many were made. work.pair[h] ~ nu;
+    work.occupancy_total[h] and work.correction[h] estimate J minus the critic's, and Q - W at the pair.
+    """
+    n, n_wanders = steps.n_inner, steps.n_wanders
+    job_choice, job_wanders = work.job_choice, work.job_wanders
+    for j in range(n):
+        job_choice[j] = -1
+    job_wanders[:] = _U64(0)
+    n_seen, first = corrected_rollouts(
+        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
+        work.occupancy_total, work.pair, work.seen, 0,
+    )  # fmt: skip
+    if leaves(tables.stop):  # then pairs are none
+        return n_seen, first
+    for h in range(n):
+        job_choice[h] = work.pair[h]
+    for h in range(n_wanders):
+        job_choice[n + h] = work.pair[h]
+        job_wanders[n + h] = _U64(1)
+    jobs = n + n_wanders
+    n_seen, second = corrected_rollouts(
+        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
+        work.record, work.correction, work.last_pair, work.seen, n_seen,
+    )  # fmt: skip
+    return n_seen, first + second
+
+
+@kernel
+def quadratic(matrix, linear, x):
+    """Minimise x . matrix x / 2 + linear . x over x >= 0 by projected Gauss-Seidel, from x."""
+    m = x.shape[0]
+    for _ in range(100):
+        change = 0.0
+        for i in range(m):
+            slope = linear[i]
+            for j in range(m):
+                slope += matrix[i, j] * x[j]
+            new = max(x[i] - slope / matrix[i, i], 0.0)
+            change = max(change, abs(new - x[i]))
+            x[i] = new
+        if change == 0.0:
+            break
+
+
+@kernel
+def lagrangian_spread(state, r):
+    """sigma^2 of the advantages that the outer step at hand will have: from earlier batches only."""
+    spread, dual_mean = state.spread[r], state.dual_mean[r]
+    m = dual_mean.shape[0]
+    square = spread[0, 0]
+    for i in range(m):
+        square += 2.0 * dual_mean[i] * spread[0, 1 + i]
+        for j in range(m):
+            square += dual_mean[i] * dual_mean[j] * spread[1 + i, 1 + j]
+    return square
+
+
+@kernel
+def cautious(momentum, noise, square):
+    """ASGD's steps for a larger bound G^2 on the scores, chosen before the batch by how noisy targets were."""
+    trust = TRUST * min(1.0, math.sqrt(square / noise)) if noise > 0.0 else 0.0
+    return Momentum(momentum.alpha, momentum.beta, momentum.xi * trust, momentum.delta * trust)
+
+
+@kernel
+def move_dual(state, r, steps, eta, work):
+    """The multipliers for which the step at hand is predicted to undo a share of each violation.
+
+    Predicted from earlier batches only; proximal, so that a multiplier without an effect stays.
+    """
+    gram, spread, peak, dual, dual_mean = (
+        state.gram[r], state.spread[r], state.peak[r], state.dual[r], state.dual_mean[r],
+    )  # fmt: skip
+    matrix, linear, before = work.matrix, work.linear, work.before
+    m = dual.shape[0]
+    for i in range(m):
+        before[i] = dual[i]
+        for j in range(m):
+            matrix[i, j] = eta * gram[1 + i, 1 + j]
+        near = eta * (peak[i] - gram[1 + i, 1 + i] + PROXIMAL * spread[1 + i, 1 + i])
+        if not spread[1 + i, 1 + i] > 0.0:  # nothing acts on this constraint yet
+            near = 1.0
+        matrix[i, i] += near
+        linear[i] = eta * gram[0, 1 + i] - near * dual[i]
+        linear[i] += steps.dual * (1.0 - steps.gamma) * state.value[r, 1 + i]
+    quadratic(matrix, linear, dual)
+    for i in range(m):
+        width = math.sqrt(spread[1 + i, 1 + i])
+        if width > 0.0:
+            most = DUAL_STEP / (eta * width)
+            dual[i] = min(max(dual[i], before[i] - most), before[i] + most)
+            dual[i] = min(dual[i], DUAL_MOST * math.sqrt(spread[0, 0]) / width)
+        else:
+            dual[i] = 0.0
+        dual_mean[i] += (1.0 - MEMORY) * (dual[i] - dual_mean[i])
+
+
+@kernel
+def measure(tables, prob, state, r, n_pairs, k, work):
+    """Fold the batch into the measurements that later steps are made from; k batches came before it."""
+    critic, gram, spread, peak = state.critic[r], state.gram[r], state.spread[r], state.peak[r]
+    mean, pair = work.mean, work.pair
+    n_signals = tables.n_signals
+    weight = max(1.0 - MEMORY, 1.0 / (k + 1.0))
+    for f in range(n_signals):
+        for g in range(f + 1):
+            product, covariance = 0.0, 0.0
+            for h in range(n_pairs):
+                s = tables.choice_state[pair[h]]
+                first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
+                both, of_f, of_g = 0.0, 0.0, 0.0
+                for q in range(first, end):
+                    a, b = critic[q, f] - mean[s, f], critic[q, g] - mean[s, g]
+                    product += prob[q] * a * b
+                    both += a * b
+                    of_f += a
+                    of_g += b
+                share = 1.0 / (end - first)
+                covariance += share * (both - share * of_f * of_g)
+            gram[f, g] += weight * (product / n_pairs - gram[f, g])
+            spread[f, g] += weight * (covariance / n_pairs - spread[f, g])
+            gram[g, f], spread[g, f] = gram[f, g], spread[f, g]
+        total = 0.0
+        for h in range(n_pairs):
+            total += work.occupancy_total[h, f]
+        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (
+            total / n_pairs - state.excess[r, f]
+        )
+        state.value[r, f] = work.plug[f] + state.excess[r, f]
+    for i in range(n_signals - 1):
+        peak[i] = max(gram[1 + i, 1 + i], PEAK_MEMORY * peak[i])
+
+
+@kernel
+def move_policy(tables, critic, mean, dual, eta, depth, theta):
+    """theta += eta (critic's advantages of the Lagrangian); logits at most ``depth`` below the largest, which is 0."""
+    m = dual.shape[0]
+    for s in range(mean.shape[0]):
+        first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
+        top = -np.inf
+        for q in range(first, end):
+            advantage = critic[q, 0] - mean[s, 0]
+            for i in range(m):
+                advantage += dual[i] * (critic[q, 1 + i] - mean[s, 1 + i])
+            theta[q] += eta * advantage
+            top = max(top, theta[q])
+        for q in range(first, end):
+            theta[q] = max(theta[q] - top, -depth)
+
+
+@kernel
+def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, work, r, n_steps):
+    """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
+
+    It stops early where a number ceases to be finite.
+    """
+    m = tables.n_signals - 1
+    n_inner, gamma = steps.n_inner, steps.gamma
+    theta, dual, critic = state.theta[r], state.dual[r], state.critic[r]
+    branch_count, choice_count = state.branch_count[r], state.choice_count[r]
+    correction, prob = work.correction, actions.prob
+    for _ in range(n_steps):
+        if state.failed[r] >= 0 or finishes(tables.stop):
+            break
+        read_critic(tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug)
+        n_seen, transitions = sample_batch(tables, actions, graph, steps, state.rng[r], work)
+        if leaves(tables.stop):
+            break
+        state.samples[r] += transitions
+        learning = state.outer[r] >= 0
+        square = lagrangian_spread(state, r) if learning else 0.0
+        eta = 0.0  # as long as no action makes a difference
+        if square > 0.0:
+            eta = min(steps.eta, TAIL / math.sqrt(state.outer[r] + 1.0)) / math.sqrt(square)
+        n_slots = 0
+        if eta > 0.0:
+            move_dual(state, r, steps, eta, work)
+            n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
+            finite = math.isfinite(eta)
+            noise = 0.0
+            for h in range(n_inner):
+                e = correction[h, 0]
+                for i in range(m):
+                    e += dual[i] * correction[h, 1 + i]
+                work.target[h] = e
+                noise += e * e / n_inner
+                finite &= math.isfinite(e)
+            inner = cautious(momentum, state.noise[r], square)
+            fill_weights(inner, steps.n_skipped, work.weights)
+            asgd(work.scores, inner, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
+            state.noise[r] += max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0)) * (noise - state.noise[r])
+            if not finite:
+                state.failed[r] = state.outer[r]
+                forget_scores(work.scores, n_slots)
+                break
+        measure(tables, prob, state, r, n_inner, steps.n_pilot + state.outer[r], work)
+        if learning:
+            for k in range(1 + m):
+                total = 0.0
+                for h in range(n_inner):
+                    total += work.occupancy_total[h, k]
+                state.sums[r, k] += work.plug[k] + total / n_inner
+            for i in range(m):
+                state.sums[r, 1 + m + i] += dual[i]
+        if eta > 0.0:
+            for i in range(n_slots):
+                theta[work.scores.coordinate[i]] += eta * work.omega[i]
+            forget_scores(work.scores, n_slots)
+            move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
+        count(graph, work.seen, n_seen, branch_count, choice_count)
+        back_up(
+            tables,
+            graph,
+            gamma,
+            prob,
+            work.seen,
+            n_seen,
+            branch_count,
+            choice_count,
+            critic,
+            work.mean,
+            work.line,
+        )
+        if eta > 0.0:
+            refresh_changed(policy, theta, tables, actions, work.space)
+        state.outer[r] += 1

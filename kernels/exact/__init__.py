@@ -1,0 +1,1 @@
+"""Sweeps of dynamic programming over a model whose tables are known."""

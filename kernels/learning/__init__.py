@@ -1,0 +1,1 @@
+"""Parts that several algorithms learn with: inner loops, critics, levels of penalties, control variates."""

@@ -1,0 +1,1 @@
+"""Rollouts and chains through a simulator, whose functions are called by address."""
