@@ -34,8 +34,8 @@ of W over those that were.
 
 What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
 proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),
-so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the steps
-of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
+so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the
+steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
 omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
 of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
 depth of (5) and what is explored; no theorem covers this rule for lambda.
@@ -251,7 +251,8 @@ class PDANPGCVRun(Run):
         n, more = self.settings.n_rollouts, 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
-        return math.ceil(n * (1.0 + more) / (1.0 - float(self.world.model.gamma))) + 2 * LANES
+        length: int = math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma))
+        return length + 2 * LANES
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
