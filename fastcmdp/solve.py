@@ -122,7 +122,7 @@ def solve(
     """
     policy = policy or default_policy(cmdp)
     if algorithm is None:
-        made = default_algorithm(cmdp, policy)
+        made: Any = default_algorithm(cmdp, policy)
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)

@@ -31,13 +31,27 @@ KERNELS_MAY_IMPORT = {
     "pathlib",
 }
 
-# The same of the rooms of kernels/; "" are the files that stand in it.
+# A file in a room of kernels/ imports only from rooms below its own (or from its own); "" are the files in none.
 KERNEL_RANK = {
     room: rank
     for rank, rooms in enumerate(
         [[""], ["exact", "sampling"], ["policy"], ["learning"], ["simulator"], ["algorithm"], ["embed"]]
     )
     for room in rooms
+}
+
+MOST_LINES, MOST_PARAMETERS = 60, 10  # of a body; of a private function
+# Kernels that exceed one of them, and why: times are medians of the new over the old, interleaved.
+EXCEPTIONS = {
+    "sampling/rollouts.py rollouts": "with the handing out of jobs as a function of its own 1.04 times as long",
+    "sampling/corrected.py corrected_rollouts": "as rollouts",
+    "sampling/corrected.py _step_lanes": "arrays under their own names, or references are counted at every step",
+    "algorithm/pd_nac.py advance": "a transition a step: an array handed to a function that branches costs more",
+    "algorithm/pd_nac.py _catch_up": "as _step_lanes",
+    "algorithm/pd_nac.py _settle": "as _step_lanes",
+    "algorithm/pd_nac.py _draw": "as _step_lanes",
+    "algorithm/pd_nac.py _add_start_values": "as _step_lanes",
+    "learning/td.py _update_round": "as _step_lanes",
 }
 
 # A module imports, at its top, only from ranks below its own (or from its own package).
@@ -135,6 +149,32 @@ def test_rooms_of_kernels_import_one_way(path: Path) -> None:
         parts = name.split(".")[2:]
         other = parts[0] if parts[0] in KERNEL_RANK else ""
         assert other == own or KERNEL_RANK[other] < KERNEL_RANK[own], f"{own or 'kernels'} imports {name}"
+
+
+def too_large() -> set[str]:
+    """Kernels with long bodies, without docstrings, and private ones with many parameters."""
+    names = set()
+    for path in (ROOT / "kernels").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            first = node.body[1 if ast.get_docstring(node) else 0 :]
+            lines = node.body[-1].end_lineno - first[0].lineno + 1 if first else 0  # type: ignore[operator]
+            parameters = len(node.args.args) + len(node.args.kwonlyargs)
+            if lines > MOST_LINES or (node.name.startswith("_") and parameters > MOST_PARAMETERS):
+                names.add(f"{path.relative_to(ROOT / 'kernels')} {node.name}")
+    return names
+
+
+def test_kernels_are_short_but_for_those_that_say_why() -> None:
+    assert too_large() == set(EXCEPTIONS)
+
+
+def test_kernels_pick_implementations_by_dispatch() -> None:
+    for path in (ROOT / "kernels").rglob("*.py"):
+        text = path.read_text()
+        assert "NotImplementedError" not in text or path.name == "dispatch.py", path
+        assert "@overload" not in text or path.name == "typed.py", path
 
 
 def test_every_room_of_kernels_has_a_rank_and_is_packaged() -> None:

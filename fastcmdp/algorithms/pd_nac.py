@@ -58,7 +58,6 @@ from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.tables import Actions
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.tables import row_states
 from fastcmdp.worlds.world import World
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
@@ -162,7 +161,7 @@ class PDNACRun(Run):
 
     def __init__(self, settings: PDNAC, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
-        cmdp, tables, m = world.table, world.tables, world.table.n_constraints
+        cmdp, m = world.table, world.table.n_constraints
         k, unit, width = float(settings.outer), 1.0 - cmdp.gamma, max(2, 1 + m)
         slow = unit * k ** (-5 / 6)
         self.steps = pd_nac.Steps(
@@ -197,7 +196,6 @@ class PDNACRun(Run):
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
         )
-        self.row_state = row_states(tables)
         self.set_up_actions()
 
     def drawn(self, r: int) -> NDArray[np.float64]:
@@ -221,7 +219,6 @@ class PDNACRun(Run):
         cmdp = self.world.table
         support = np.flatnonzero(cmdp.start)
         return pd_nac.Work(
-            row_state=self.row_state,
             start_state=support,
             start_prob=cmdp.start[support],
             prob=np.zeros(cmdp.widest),
