@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fastcmdp.compare import Comparison
+    from fastcmdp.comparison import Comparison
     from fastcmdp.exact import Frontier
 
 Float = NDArray[np.float64]

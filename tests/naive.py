@@ -1347,11 +1347,11 @@ def corrected_rollouts(
 class Improver:
     """One replicate of PD-ANPG-CV."""
 
-    def __init__(self, model: Model, n_pilot: int, rng: list[np.random.SFC64]) -> None:
+    def __init__(self, model: Model, rng: list[np.random.SFC64]) -> None:
         c, n = len(model.signals), len(model.signals[0])
         self.theta = [0.0] * c
-        self.dual, self.dual_mean, self.peak = ([0.0] * (n - 1) for _ in range(3))
-        self.rng, self.outer, self.samples, self.noise = rng, -n_pilot, 0, 0.0
+        self.dual, self.dual_mean = ([0.0] * (n - 1) for _ in range(2))
+        self.rng, self.outer, self.samples, self.noise = rng, 0, 0, 0.0
         self.critic = [[0.0] * n for _ in range(c)]
         self.count: dict[tuple[int, int], int] = {}  # choice and next state
         self.gram, self.spread = ([[0.0] * n for _ in range(n)] for _ in range(2))
@@ -1380,17 +1380,15 @@ def critic_means(model: Model, prob: list[float], state: Improver) -> list[list[
     return means
 
 
-def proximal_newton(state: Improver, eta: float, share: float, gamma: float) -> list[float]:
+def proximal_newton(state: Improver, share: float, gamma: float) -> list[float]:
     """The multipliers that are predicted to undo a share of the violations, by enumerating which are zero."""
     m = len(state.dual)
     matrix, linear = np.zeros((m, m)), np.zeros(m)
     for i in range(m):
-        d = eta * (state.peak[i] - state.gram[1 + i][1 + i] + 0.05 * state.spread[1 + i][1 + i])
-        if state.spread[1 + i][1 + i] <= 0.0:
-            d = 1.0
+        d = 0.05 * state.spread[1 + i][1 + i] or 1.0
         for j in range(m):
-            matrix[i, j] = eta * state.gram[1 + i][1 + j] + (d if i == j else 0.0)
-        linear[i] = eta * state.gram[0][1 + i] + share * (1 - gamma) * state.value[1 + i] - d * state.dual[i]
+            matrix[i, j] = state.gram[1 + i][1 + j] + (d if i == j else 0.0)
+        linear[i] = state.gram[0][1 + i] + share * (1 - gamma) * state.value[1 + i] - d * state.dual[i]
     best, least = np.zeros(m), math.inf
     for mask in range(2**m):
         free = [i for i in range(m) if mask >> i & 1]
@@ -1400,24 +1398,16 @@ def proximal_newton(state: Improver, eta: float, share: float, gamma: float) -> 
         loss = x @ matrix @ x / 2 + linear @ x
         if (x >= 0).all() and loss < least:
             best, least = x, loss
-    made = []
-    for i in range(m):
-        width = math.sqrt(state.spread[1 + i][1 + i])
-        if width == 0.0:
-            made.append(0.0)
-            continue
-        most = 1.0 / (eta * width)
-        x_i = min(max(float(best[i]), state.dual[i] - most), state.dual[i] + most)
-        made.append(min(x_i, 100.0 * math.sqrt(state.spread[0][0]) / width))
-    return made
+    width = [math.sqrt(state.spread[i][i]) for i in range(1 + m)]
+    return [min(float(x), 100 * width[0] / w) if w > 0 else 0.0 for x, w in zip(best, width[1:], strict=True)]
 
 
 def fold_measurements(
-    model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int], k: int,
+    model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
     plug: list[float], totals: list[list[float]],
 ) -> None:  # fmt: skip
     n, h = len(state.value), len(pairs)
-    weight = max(0.03, 1 / (k + 1))
+    weight = max(0.03, 1 / (state.outer + 1))
     for f in range(n):
         for g in range(n):
             product = covariance = 0.0
@@ -1433,10 +1423,8 @@ def fold_measurements(
             state.gram[f][g] += weight * (product / h - state.gram[f][g])
             state.spread[f][g] += weight * (covariance / h - state.spread[f][g])
         off = sum(row[f] for row in totals) / h
-        state.excess[f] += max(0.02, 1 / (k + 1)) * (off - state.excess[f])
+        state.excess[f] += weight * (off - state.excess[f])
         state.value[f] = plug[f] + state.excess[f]
-    for i in range(n - 1):
-        state.peak[i] = max(state.gram[1 + i][1 + i], 0.99 * state.peak[i])
 
 
 def back_up(
@@ -1478,10 +1466,12 @@ def pd_anpg_cv(
         state.samples += len(seen)
         weights = [1.0, *state.dual_mean]
         square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
+        square = max(square, 0.01 * sum(w * w * state.spread[f][f] for f, w in enumerate(weights)))
         moved = None
-        if state.outer >= 0 and square > 0.0:
-            eta = min(steps.eta, 30 / math.sqrt(state.outer + 1)) / math.sqrt(square)
-            state.dual = proximal_newton(state, eta, steps.dual, model.gamma)
+        if square > 0.0:
+            sigma = math.sqrt(square)
+            eta = min(steps.eta, 30 / math.sqrt(state.outer)) / sigma
+            state.dual = proximal_newton(state, steps.dual * sigma, model.gamma)
             state.dual_mean = [a + 0.03 * (x - a) for a, x in zip(state.dual_mean, state.dual, strict=True)]
             weights = [1.0, *state.dual]
             x = [
@@ -1489,24 +1479,21 @@ def pd_anpg_cv(
                 for q in range(len(prob))
             ]
             errors = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in second.total[:h]]
-            trust = 0.3 * min(1.0, math.sqrt(square / state.noise)) if state.noise > 0 else 0.0
+            trust = 0.3 * min(1.0, sigma / math.sqrt(state.noise)) if state.noise > 0 else 0.0
             made = momentum._replace(xi=momentum.xi * trust, delta=momentum.delta * trust)
             scores = collect_scores(model, phi, prob, first.choice, state.theta)
             target = [x[q] + e for q, e in zip(first.choice, errors, strict=True)]
             omega = asgd_dense(made, scores, target, steps.n_skipped, x)
             noise = sum(e * e for e in errors) / h
-            state.noise += max(0.03, 1 / (state.outer + 1)) * (noise - state.noise)
+            state.noise += (max(0.03, 1 / state.outer) if state.noise > 0 else 1.0) * (noise - state.noise)
             theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
             moved = []
             for s in range(n_states(model)):
                 top = max(theta[q] for q in choices(model, s))
                 moved += [max(theta[q] - top, -steps.depth) for q in choices(model, s)]
-        fold_measurements(
-            model, prob, state, mean, first.choice, steps.n_pilot + state.outer, plug, first.total
-        )
-        if state.outer >= 0:
-            estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
-            state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
+        fold_measurements(model, prob, state, mean, first.choice, plug, first.total)
+        estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
+        state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
         back_up(model, prob, state, mean, seen, earned)
         state.theta = moved or state.theta
         state.outer += 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,7 +41,9 @@ class Answer(SimpleNamespace):
 
 
 @pytest.fixture
-def cli(capsys):
+def cli(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "APART", math.inf)  # no word about what takes long while kernels compile
+
     def call(*arguments):
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
@@ -774,6 +778,7 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
         seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__))
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
+    monkeypatch.setattr("fastcmdp.cli.warmup.ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")
     expected = {(name, "Tabular") for name in fc.ALGORITHMS}
@@ -784,7 +789,7 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     assert set(seen) == expected
     assert len(seen) == len(expected)
     found = answer.object()
-    assert found["seconds"] == pytest.approx(sum(found["kernels"].values()))
+    assert found["seconds"] >= max(found["kernels"].values()) > 0
     assert len(answer.err.splitlines()) == len(seen) + 1 == len(found["kernels"])
     assert os.path.isabs(found["cache"])
     answer = cli("warmup", "-q")
@@ -798,13 +803,13 @@ def test_nothing_is_left_to_compile_after_warmup(tmp_path):
     script = (
         MAIN.replace("sys.exit(main())", "code = main(['warmup', '--json'])")
         + """
-import importlib, pkgutil, fastcmdp.kernels as kernels
+import importlib, pathlib, pkgutil, fastcmdp.kernels as kernels
 others = {'draws', 'seeding', 'embed', 'policy'}  # compiled with a user's own code, or one kind of policy each
 for module in pkgutil.walk_packages(kernels.__path__, 'fastcmdp.kernels.'):
     if module.name.split('.')[2] in others:
         continue
     for name, value in vars(importlib.import_module(module.name)).items():
-        if hasattr(value, 'signatures') and not value.signatures:
+        if hasattr(value, 'signatures') and not pathlib.Path(value._cache._cache_file._index_path).exists():
             print('not compiled:', value.py_func.__module__, name, file=sys.stderr)
 sys.exit(code)
 """

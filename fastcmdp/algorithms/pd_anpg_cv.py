@@ -1,41 +1,44 @@
 """PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned (tables, tabular softmax).
 
-Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at the
-start, as theta, lambda and the measurements are. After pilot steps that only measure, for k = 0..K-1:
+Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at
+the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k = pi_theta_k,
 
-    C_f        = sum_{j<=T} [f(s_j, a_j) + gamma Wbar_f(s_{j+1}) - W_f(s_j, a_j)]  along a rollout, T ~ Geo(1-gamma)   (1)
+    C_f        = sum_{j<=T} [f(s_j, a_j) + gamma Wbar_f(s_{j+1}) - W_f(s_j, a_j)] on a rollout, T ~ Geo(1-gamma)   (1)
     J_f        = sum_s rho(s) Wbar_f(s) + mean of C_f over H rollouts from (s_0, a_0) ~ rho pi_k,
                  which end at (s_h, a_h) ~ nu
     A_f,h      = W_f(s_h, a_h) - Wbar_f(s_h) + C_f of a rollout from (s_h, a_h)
-    eta        = min(c_eta, 30 / sqrt(k + 1)) / sigma,    sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)             (2)
-    lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                               (3)
+    eta        = min(c_eta, 30 / sqrt(k)) / sigma,      sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)       (2)
+    lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                        (3)
     omega      = tail average of H steps of ASGD towards E[(g_h . omega - A_r,h - sum_i lambda_i A_ci,h)^2],
-                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci                   (4)
-    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                          (5)
-    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                                  (6)
+                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci           (4)
+    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                  (5)
+    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                           (6)
 
-The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in out.
+The first outer step only measures. The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in
+out. K enters nothing else: a run of more outer steps begins with the same ones.
 
 (3) With G_fg = E_nu E_pi[A_f A_g] of the critic's advantages A_f = W_f - Wbar_f, a step eta omega changes J_ci by
-eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual of
-each violation, at least where lambda_i = 0: M_ij = eta G_ij + 1{i=j} d_i, g_i = eta G_0i + 0.1 c_dual (1-gamma) J^_ci -
-d_i lambda_i^old. The proximal d_i = eta (peak_i - G_ii + 0.05 Sigma_ii) moves no fixed point, which is J_c = 0 or
-lambda = 0 with a stationary policy, and bounds the gain where the policy hardly reacts. A step is at most 1 / (eta
-sqrt(Sigma_ii)), lambda_i at most 100 sqrt(Sigma_00 / Sigma_ii).
+eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual
+eta sigma of each violation, at least where lambda_i = 0: M_ij = G_ij + 1{i=j} d_i, g_i = G_0i + 0.1 c_dual sigma
+(1-gamma) J^_ci - d_i lambda_i^old. The proximal d_i = 0.05 Sigma_ii moves no fixed point, which is a stationary
+policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where the policy hardly reacts. lambda_i is
+at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
-(6) Sigma: E_nu of the covariances of W_f over uniform actions, forgotten at 0.03 an outer step, as G and lambda_mean;
-peak_i = max(G_ii, 0.99 peak_i); J^ is the critic's J plus the mean of C_f, forgotten at 0.02. W by counts, backwards over
-all transitions of the batch (``kernels/counts.py``). Exploring rollouts start from the states s_h with a uniform
-action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean of W over
-those that were.
+(2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
+These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
+signals were uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
+(C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
+over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
+uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
+of W over those that were.
 
-What is the paper's: pi_k, T, nu, ASGD and its steps (Lemma 6), the tail average, the mixture. What is proved:
-E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/corrected.py``), so that J_f and A_f
-are unbiased given the past, and omega estimates the same natural gradient; W, lambda and eta are functions of earlier
-batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 - omega*| in place of |omega*|; in place
-of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline of the state changes no gradient. What
-is derived here to first order: (3). What is heuristic: (2), the constants, the depth of (5) and what is explored; no
-theorem covers this rule for lambda.
+What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
+proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),
+so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the
+steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
+omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
+of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
+depth of (5) and what is explored; no theorem covers this rule for lambda.
 """
 
 from __future__ import annotations
@@ -52,25 +55,22 @@ from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
     check_constants,
-    is_finite,
-    is_integer,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import pd_anpg_cv
 from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.tables import row_states
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
-_PILOT = 50  # outer steps for one of the pilot
-_DUAL = 0.1  # share of a violation that one step is to undo
+_DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
 _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
@@ -86,11 +86,9 @@ class PDANPGCV(Algorithm):
     c_eta : float
         Length of a step of the logits, in standard deviations of the critic over actions.
     c_dual : float
-        Factor on the share of a violation, a tenth, that an outer step is to undo.
+        Factor on the share of a violation, a tenth for a step of length 1, that an outer step is to undo.
     depth : float
         Logits are at most so far below the largest of their state.
-    pilot : int or None
-        Outer steps that move nothing, first; their samples are counted. None: K / 50.
 
     Raises
     ------
@@ -110,7 +108,6 @@ class PDANPGCV(Algorithm):
     c_eta: float = 1.0
     c_dual: float = 1.0
     depth: float = 15.0
-    pilot: int | None = None
 
     name: ClassVar[str] = "pd-anpg-cv"
     tabular_only: ClassVar[bool] = True
@@ -118,32 +115,20 @@ class PDANPGCV(Algorithm):
 
     def __post_init__(self) -> None:
         self.check({"outer": 1, "inner": 1}, ("c_eta", "c_dual", "depth"))
-        if self.pilot is not None:
-            require(
-                is_integer(self.pilot, 0), "pilot", self.pilot, f"None, or an integer from 0 to {down(MOST)},"
-            )
-            object.__setattr__(self, "pilot", int(self.pilot))
-
-    @property
-    def n_pilot(self) -> int:
-        """Outer steps of the pilot."""
-        return self.outer // _PILOT if self.pilot is None else self.pilot
 
     @property
     def n_rollouts(self) -> int:
         """Rollouts of an outer step."""
         return 2 * self.inner + self.inner // 2
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: 2 H + floor(H/2) rollouts of mean length 1/(1-gamma)."""
         return self.n_rollouts / (1.0 - cmdp.gamma)
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
-        """Expected transitions of the pilot."""
-        return self.n_pilot * self.outer_samples(cmdp)
-
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2, e = (1-gamma) epsilon.
 
         The order is Theorem 1's, up to H, which stays: the critic carries on what H steps leave. c_K is measured.
@@ -175,7 +160,9 @@ class PDANPGCV(Algorithm):
         return cls(**({"outer": whole(c_K / e**2)} | settings))
 
     @classmethod
-    def for_samples(cls, cmdp: CMDP, samples: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_samples(
+        cls, cmdp: CMDP | Simulator, samples: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings whose run is expected to draw ``samples`` transitions: H stays, K makes up the number.
 
         Raises
@@ -202,15 +189,10 @@ class PDANPGCV(Algorithm):
         )
         one = cls(**(settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
-        require(
-            steps <= MOST,
-            "samples",
-            samples,
-            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
-        )
-        steps = steps / (1.0 + 1.0 / _PILOT) if one.pilot is None else steps - one.pilot
+        most = f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+        require(steps <= MOST, "samples", samples, most)
         if steps < 1.0:
-            least = math.ceil(one.expected_samples(cmdp))
+            least = math.ceil(one.outer_samples(cmdp))
             raise BudgetError(
                 f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
             )
@@ -219,7 +201,7 @@ class PDANPGCV(Algorithm):
     @classmethod
     def shortest(cls) -> Self:
         """Settings of a run that is over at once."""
-        return cls(outer=2, inner=2, pilot=1)
+        return cls(outer=2, inner=2)
 
     def run(self, world: World, seed: int, replicates: int) -> PDANPGCVRun:
         """Set up replicates that have not moved yet."""
@@ -238,7 +220,6 @@ class PDANPGCVRun(Run):
             choice_to_branch=cmdp.choice_to_branch.copy(),
             target=cmdp.branch_target.copy(),
             rejected=np.empty(cmdp.n_branches, np.int32),
-            row_state=row_states(tables),
             start_state=support.astype(np.int64),
             start_prob=np.array(cmdp.start[support], np.float64),
         )
@@ -247,7 +228,6 @@ class PDANPGCVRun(Run):
         self.steps = pd_anpg_cv.Steps(
             n_inner=settings.inner,
             n_wanders=settings.inner // 2,
-            n_pilot=settings.n_pilot,
             n_skipped=settings.inner // 2,
             gamma=float(cmdp.gamma),
             eta=settings.c_eta,
@@ -262,20 +242,18 @@ class PDANPGCVRun(Run):
             dual_mean=np.zeros((replicates, m)),
             gram=np.zeros((replicates, n_signals, n_signals)),
             spread=np.zeros((replicates, n_signals, n_signals)),
-            peak=np.zeros((replicates, m)),
             excess=np.zeros((replicates, n_signals)),
             value=np.zeros((replicates, n_signals)),
             noise=np.zeros(replicates),
         )
-        self.state.outer[:] = -settings.n_pilot
         self.set_up_actions()
 
     def _n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
-        n, more = self.settings.n_rollouts, 1.0
+        n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
-        return math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma)) + 2 * LANES
+        return math.ceil(n * (1.0 + more) / (1.0 - float(self.world.model.gamma))) + 2 * LANES
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
@@ -283,8 +261,9 @@ class PDANPGCVRun(Run):
         m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
         scores = self.scores(h)
         slots = len(scores.coordinate)
-        words = self.world.tables.choice_word.copy()
-        words[:, 1:] = 0
+        tables = self.world.tables
+        words = tables.choice_word.copy()
+        words.reshape(-1, tables.words)[:, 1:] = 0
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
             job_wanders=np.zeros(2 * h, np.uint64),
@@ -296,10 +275,8 @@ class PDANPGCVRun(Run):
             seen=np.zeros(self._n_seen(), np.uint64),
             mean=np.zeros((cmdp.n_states, n_signals)),
             plug=np.zeros(n_signals),
-            line=np.zeros(n_signals),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
-            before=np.zeros(m),
             target=np.zeros(h),
             scores=scores,
             inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
@@ -309,7 +286,7 @@ class PDANPGCVRun(Run):
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg_cv.Work) -> None:
-        """Make up to n_steps outer steps (pilot steps included) of replicate r."""
+        """Make up to n_steps outer steps of replicate r."""
         pd_anpg_cv.advance(
             self.world.tables, self.graph, self.world.policy.data, self.momentum, self.steps, self.state,
             self.actions[r], work, r, n_steps,

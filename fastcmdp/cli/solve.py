@@ -32,7 +32,7 @@ from fastcmdp.cli.progress import reporting
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
-from fastcmdp.simulator_names import is_simulator
+from fastcmdp.simulator_names import names_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
@@ -103,7 +103,7 @@ def solve(
     """
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
-    default = DEFAULT if name == "tabular" and not is_simulator(source.spec) else GENERAL
+    default = DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL
     made = algorithm_by_name(algorithm or default.name)
     target = {"samples": samples, "epsilon": epsilon}
     scheduled = {key: value for key, value in target.items() if value is not None}

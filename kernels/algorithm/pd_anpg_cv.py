@@ -19,13 +19,11 @@ from fastcmdp.kernels.stop import finishes, leaves
 _U64 = np.uint64
 
 # Constants of the recursion, found on a dozen problems; docs/algorithms.md has them by name.
-TAIL = 30.0  # eta falls like TAIL / sqrt(k) once that is below 1
-PROXIMAL = 0.05  # weight of the multipliers' proximal term where the policy still has choices
-DUAL_STEP = 1.0  # at most, in units of 1 / (eta sd)
-DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i
+TAIL = 30.0  # steps fall like TAIL / sqrt(k) once that is below c_eta
+PROXIMAL = 0.05  # weight of the multipliers' proximal term
+DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
-VALUE_MEMORY = 0.98  # of how far the critic's J is off
-PEAK_MEMORY = 0.99  # of the largest response to a multiplier
+LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -34,11 +32,10 @@ class Steps(NamedTuple):
 
     n_inner: int  # H
     n_wanders: int  # exploring rollouts of an outer step
-    n_pilot: int
     n_skipped: int  # inner steps before the average begins
     gamma: float
-    eta: float  # largest logit step in units of the advantages' spread
-    dual: float  # share of a violation to be undone by one step
+    eta: float  # largest step of the logits, in units of the advantages' spread
+    dual: float  # share of a violation that a step of length 1 is to undo
     depth: float  # logits are at most so far below the largest of their state
 
 
@@ -48,7 +45,7 @@ class RunState(NamedTuple):
     theta: np.ndarray  # float64[R, C]
     dual: np.ndarray  # float64[R, m]
     rng: np.ndarray  # uint64[R, 4, LANES]
-    outer: np.ndarray  # int64[R]: outer steps done; -n_pilot at the start
+    outer: np.ndarray  # int64[R]: outer steps done
     samples: np.ndarray  # int64[R]: transitions drawn
     failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
@@ -58,7 +55,6 @@ class RunState(NamedTuple):
     dual_mean: np.ndarray  # float64[R, m]: multipliers lately
     gram: np.ndarray  # float64[R, F, F]: E_nu E_pi of products of the critic's advantages
     spread: np.ndarray  # float64[R, F, F]: E_nu of covariances of W over uniform actions
-    peak: np.ndarray  # float64[R, m]: largest gram of each constraint, slowly forgotten
     excess: np.ndarray  # float64[R, F]: by how much J exceeds the critic's
     value: np.ndarray  # float64[R, F]: J as it is known before the batch at hand
     noise: np.ndarray  # float64[R]: mean square of the targets of the inner loop; 0: none yet
@@ -73,14 +69,12 @@ class Work(NamedTuple):
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H, F]
     correction: np.ndarray  # float64[2H, F]
-    record: Any  # (uint64[C, W], float64[C, W]): see corrected.py
+    record: Any  # (uint64[C W], float64[C W]): see corrected.py
     seen: np.ndarray  # uint64[n]
     mean: np.ndarray  # float64[S, F]: Wbar
     plug: np.ndarray  # float64[F]: the critic's J
-    line: np.ndarray  # float64[F]: work space
     matrix: np.ndarray  # float64[m, m]
     linear: np.ndarray  # float64[m]
-    before: np.ndarray  # float64[m]
     target: np.ndarray  # float64[H]
     scores: Any
     inner: InnerState
@@ -96,7 +90,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
     An action that was never tried counts as the average of those that were: W is written there.
     """
     state_to_choice, signal, n_signals = tables.state_to_choice, tables.choice_signal, tables.n_signals
-    out = record[1]
+    out, words = record[1], tables.words
     for s in range(mean.shape[0]):
         first, end = state_to_choice[s], state_to_choice[s + 1]
         tried = 0.0
@@ -114,7 +108,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
             for k in range(n_signals):
                 if choice_count[q] == 0.0:
                     critic[q, k] = mean[s, k]
-                out[q, 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
+                out[words * q + 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
     plug[:] = 0.0
     for i in range(graph.start_state.shape[0]):
         for k in range(n_signals):
@@ -134,7 +128,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[j] = -1
     job_wanders[:] = _U64(0)
     n_seen, first = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
         work.occupancy_total, work.pair, work.seen, 0,
     )  # fmt: skip
     if leaves(tables.stop):  # then pairs are none
@@ -146,7 +140,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_wanders[n + h] = _U64(1)
     jobs = n + n_wanders
     n_seen, second = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
         work.record, work.correction, work.last_pair, work.seen, n_seen,
     )  # fmt: skip
     return n_seen, first + second
@@ -170,65 +164,58 @@ def quadratic(matrix, linear, x):
 
 
 @kernel
-def lagrangian_spread(state, r):
-    """sigma^2 of the advantages that the outer step at hand will have: from earlier batches only."""
+def lagrangian_square(state, r):
+    """sigma^2 of the Lagrangian's advantages over uniform actions: from earlier batches only."""
     spread, dual_mean = state.spread[r], state.dual_mean[r]
     m = dual_mean.shape[0]
-    square = spread[0, 0]
+    square, apart = spread[0, 0], spread[0, 0]
     for i in range(m):
+        apart += dual_mean[i] * dual_mean[i] * spread[1 + i, 1 + i]
         square += 2.0 * dual_mean[i] * spread[0, 1 + i]
         for j in range(m):
             square += dual_mean[i] * dual_mean[j] * spread[1 + i, 1 + j]
-    return square
+    return max(square, LEAST * apart)
 
 
 @kernel
-def cautious(momentum, noise, square):
+def cautious(momentum, sigma, noise):
     """ASGD's steps for a larger bound G^2 on the scores, chosen before the batch by how noisy targets were."""
-    trust = TRUST * min(1.0, math.sqrt(square / noise)) if noise > 0.0 else 0.0
+    trust = TRUST * min(1.0, sigma / math.sqrt(noise)) if noise > 0.0 else 0.0
     return Momentum(momentum.alpha, momentum.beta, momentum.xi * trust, momentum.delta * trust)
 
 
 @kernel
-def move_dual(state, r, steps, eta, work):
+def move_dual(state, r, steps, sigma, work):
     """The multipliers for which the step at hand is predicted to undo a share of each violation.
 
-    Predicted from earlier batches only; proximal, so that a multiplier without an effect stays.
+    Predicted from earlier batches only; proximal, so that they climb slowly where the policy hardly reacts.
     """
-    gram, spread, peak, dual, dual_mean = (
-        state.gram[r], state.spread[r], state.peak[r], state.dual[r], state.dual_mean[r],
-    )  # fmt: skip
-    matrix, linear, before = work.matrix, work.linear, work.before
+    gram, spread, dual, dual_mean = state.gram[r], state.spread[r], state.dual[r], state.dual_mean[r]
+    matrix, linear = work.matrix, work.linear
     m = dual.shape[0]
     for i in range(m):
-        before[i] = dual[i]
         for j in range(m):
-            matrix[i, j] = eta * gram[1 + i, 1 + j]
-        near = eta * (peak[i] - gram[1 + i, 1 + i] + PROXIMAL * spread[1 + i, 1 + i])
-        if not spread[1 + i, 1 + i] > 0.0:  # nothing acts on this constraint yet
+            matrix[i, j] = gram[1 + i, 1 + j]
+        near = PROXIMAL * spread[1 + i, 1 + i]
+        if not near > 0.0:  # nothing acts on this constraint
             near = 1.0
         matrix[i, i] += near
-        linear[i] = eta * gram[0, 1 + i] - near * dual[i]
-        linear[i] += steps.dual * (1.0 - steps.gamma) * state.value[r, 1 + i]
+        linear[i] = gram[0, 1 + i] - near * dual[i]
+        linear[i] += steps.dual * sigma * (1.0 - steps.gamma) * state.value[r, 1 + i]
     quadratic(matrix, linear, dual)
     for i in range(m):
         width = math.sqrt(spread[1 + i, 1 + i])
-        if width > 0.0:
-            most = DUAL_STEP / (eta * width)
-            dual[i] = min(max(dual[i], before[i] - most), before[i] + most)
-            dual[i] = min(dual[i], DUAL_MOST * math.sqrt(spread[0, 0]) / width)
-        else:
-            dual[i] = 0.0
+        dual[i] = min(dual[i], DUAL_MOST * math.sqrt(spread[0, 0]) / width) if width > 0.0 else 0.0
         dual_mean[i] += (1.0 - MEMORY) * (dual[i] - dual_mean[i])
 
 
 @kernel
-def measure(tables, prob, state, r, n_pairs, k, work):
-    """Fold the batch into the measurements that later steps are made from; k batches came before it."""
-    critic, gram, spread, peak = state.critic[r], state.gram[r], state.spread[r], state.peak[r]
+def measure(tables, prob, state, r, n_pairs, work):
+    """Fold the batch into the measurements that later steps are made from."""
+    critic, gram, spread = state.critic[r], state.gram[r], state.spread[r]
     mean, pair = work.mean, work.pair
     n_signals = tables.n_signals
-    weight = max(1.0 - MEMORY, 1.0 / (k + 1.0))
+    weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0))
     for f in range(n_signals):
         for g in range(f + 1):
             product, covariance = 0.0, 0.0
@@ -250,12 +237,8 @@ def measure(tables, prob, state, r, n_pairs, k, work):
         total = 0.0
         for h in range(n_pairs):
             total += work.occupancy_total[h, f]
-        state.excess[r, f] += max(1.0 - VALUE_MEMORY, 1.0 / (k + 1.0)) * (
-            total / n_pairs - state.excess[r, f]
-        )
+        state.excess[r, f] += weight * (total / n_pairs - state.excess[r, f])
         state.value[r, f] = work.plug[f] + state.excess[r, f]
-    for i in range(n_signals - 1):
-        peak[i] = max(gram[1 + i, 1 + i], PEAK_MEMORY * peak[i])
 
 
 @kernel
@@ -276,8 +259,8 @@ def move_policy(tables, critic, mean, dual, eta, depth, theta):
 
 
 @kernel
-def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, work, r, n_steps):
-    """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
+def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_steps):
+    """Make n_steps outer steps of replicate r, whose policy is ``actions``.
 
     It stops early where a number ceases to be finite.
     """
@@ -294,17 +277,14 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
         if leaves(tables.stop):
             break
         state.samples[r] += transitions
-        learning = state.outer[r] >= 0
-        square = lagrangian_spread(state, r) if learning else 0.0
-        eta = 0.0  # as long as no action makes a difference
-        if square > 0.0:
-            eta = min(steps.eta, TAIL / math.sqrt(state.outer[r] + 1.0)) / math.sqrt(square)
-        n_slots = 0
-        if eta > 0.0:
-            move_dual(state, r, steps, eta, work)
+        k = float(state.outer[r])
+        sigma = math.sqrt(lagrangian_square(state, r))
+        eta, n_slots = 0.0, 0
+        if sigma > 0.0:  # else no action makes a difference, or nothing is known yet
+            eta = min(steps.eta, TAIL / math.sqrt(k)) / sigma
+            move_dual(state, r, steps, sigma, work)
             n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
-            finite = math.isfinite(eta)
-            noise = 0.0
+            finite, noise = math.isfinite(eta), 0.0
             for h in range(n_inner):
                 e = correction[h, 0]
                 for i in range(m):
@@ -312,42 +292,30 @@ def advance(tables, graph, policy, momentum: Momentum, steps, state, actions, wo
                 work.target[h] = e
                 noise += e * e / n_inner
                 finite &= math.isfinite(e)
-            inner = cautious(momentum, state.noise[r], square)
-            fill_weights(inner, steps.n_skipped, work.weights)
-            asgd(work.scores, inner, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
-            state.noise[r] += max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0)) * (noise - state.noise[r])
             if not finite:
                 state.failed[r] = state.outer[r]
                 forget_scores(work.scores, n_slots)
                 break
-        measure(tables, prob, state, r, n_inner, steps.n_pilot + state.outer[r], work)
-        if learning:
-            for k in range(1 + m):
-                total = 0.0
-                for h in range(n_inner):
-                    total += work.occupancy_total[h, k]
-                state.sums[r, k] += work.plug[k] + total / n_inner
-            for i in range(m):
-                state.sums[r, 1 + m + i] += dual[i]
-        if eta > 0.0:
+            # Begun at the critic's advantage, ASGD moves from there as it moves from 0 on what the critic misses.
+            inner = cautious(momentum, sigma, state.noise[r])
+            fill_weights(inner, steps.n_skipped, work.weights)
+            asgd(work.scores, inner, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
+            weight = max(1.0 - MEMORY, 1.0 / k) if state.noise[r] > 0.0 else 1.0
+            state.noise[r] += weight * (noise - state.noise[r])
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
             forget_scores(work.scores, n_slots)
             move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
+        measure(tables, prob, state, r, n_inner, work)
+        for f in range(1 + m):
+            total = 0.0
+            for h in range(n_inner):
+                total += work.occupancy_total[h, f]
+            state.sums[r, f] += work.plug[f] + total / n_inner
+        for i in range(m):
+            state.sums[r, 1 + m + i] += dual[i]
         count(graph, work.seen, n_seen, branch_count, choice_count)
-        back_up(
-            tables,
-            graph,
-            gamma,
-            prob,
-            work.seen,
-            n_seen,
-            branch_count,
-            choice_count,
-            critic,
-            work.mean,
-            work.line,
-        )
-        if eta > 0.0:
+        back_up(tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean)
+        if sigma > 0.0:
             refresh_changed(policy, theta, tables, actions, work.space)
         state.outer[r] += 1

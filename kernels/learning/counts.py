@@ -22,10 +22,12 @@ from fastcmdp.kernels.sampling.tables import state_of_row
 
 _U64 = np.uint64
 _ONE = np.uint64(1)
+_TWO = np.uint64(2)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 EARNED = 24  # branches read a transition, on average, at most
+MOST = 1 << 40
 
 
 class Graph(NamedTuple):
@@ -34,7 +36,6 @@ class Graph(NamedTuple):
     choice_to_branch: np.ndarray  # int64[C+1]
     target: np.ndarray  # int32[B]
     rejected: np.ndarray  # int32[B]: branch counted where entry b of the alias table rejects
-    row_state: np.ndarray  # int32[P]: state of the row of action entries that begins there
     start_state: np.ndarray  # int64[n]: support of rho
     start_prob: np.ndarray  # float64[n]
 
@@ -43,13 +44,13 @@ class Graph(NamedTuple):
 def fill_rejected(tables, graph):
     """Fill ``graph.rejected``: the branch of the same choice with the target that each entry leads to."""
     first, target, rejected = graph.choice_to_branch, graph.target, graph.rejected
-    entry = tables.branch_entry.reshape(-1)
+    entry = tables.branch_entry
     branch_of = np.zeros(tables.state_row.shape[0], np.int32)
     for q in range(first.shape[0] - 1):
         for b in range(first[q], first[q + 1]):
             branch_of[target[b]] = b
         for b in range(first[q], first[q + 1]):
-            rejected[b] = branch_of[np.int64(state_of_row(graph.row_state, _U64(entry[3 * b + 2])))]
+            rejected[b] = branch_of[np.int64(state_of_row(tables.row_state, _U64(entry[3 * b + 2])))]
 
 
 @kernel
@@ -58,41 +59,46 @@ def count(graph, seen, n_seen, branch_count, choice_count):
     rejected = graph.rejected
     for t in range(n_seen):
         word = seen[t]
-        place = word & _LOW
-        b = np.int64(place >> _ONE)
-        if place & _ONE:
-            b = np.int64(rejected[b])
+        b = (word & _LOW) >> _ONE
+        b += (word & _ONE) * (_U64(rejected[b]) - b)  # a branch here would be guessed wrong half the time
         branch_count[b] += 1.0
-        choice_count[np.int64(word >> _HALF)] += 1.0
+        choice_count[word >> _HALF] += 1.0
 
 
 @kernel
-def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count, critic, mean, value):
+def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count, critic, mean):
     """Back up the choices of the transitions seen[0:n_seen], the latest first.
 
-    critic : float64[C, 1+m], W; mean : float64[S, 1+m], Wbar, both changed; value : float64[1+m], work space
+    critic : float64[C, 1+m], W; mean : float64[S, 1+m], Wbar, both changed
     """
-    first, target = graph.choice_to_branch, graph.target
-    choice_state, signal, n_signals = tables.choice_state, tables.choice_signal, tables.n_signals
+    # Flat arrays, unsigned numbers and two signals at a time: sums then stand in registers.
+    first, target, choice_state = graph.choice_to_branch, graph.target, tables.choice_state
+    signal, critic, mean = tables.choice_number, critic.reshape(-1), mean.reshape(-1)
+    n_signals, words = _U64(tables.n_signals), _U64(tables.words)
     money = EARNED
-    for t in range(n_seen - 1, -1, -1):
-        q = np.int64(seen[t] >> _HALF)
-        begin, end = first[q], first[q + 1]
+    for t in range(n_seen):
+        q = seen[n_seen - 1 - t] >> _HALF
+        begin, end = _U64(first[q]), _U64(first[q + _ONE])
         money += EARNED
-        if end - begin > money:
+        price = np.int64(end - begin)
+        if price > money:
             continue
-        money = min(money - (end - begin), 1 << 40)
-        for k in range(n_signals):
-            value[k] = 0.0
-        for b in range(begin, end):
-            n = branch_count[b]
-            if n != 0.0:
-                s = target[b]
-                for k in range(n_signals):
-                    value[k] += n * mean[s, k]
-        s = choice_state[q]
+        money = min(money - price, MOST)
+        at, of = n_signals * _U64(choice_state[q]), n_signals * q
         discount, p = gamma / choice_count[q], prob[q]
-        for k in range(n_signals):
-            new = signal[q, 1 + k] + discount * value[k]
-            mean[s, k] += p * (new - critic[q, k])
-            critic[q, k] = new
+        k = _U64(0)
+        while k < n_signals:
+            two = _U64(k + _ONE < n_signals)  # else the same signal twice
+            x, y = 0.0, 0.0
+            for b in range(begin, end):
+                n, there = branch_count[b], n_signals * _U64(target[b]) + k
+                x += n * mean[there]
+                y += n * mean[there + two]
+            x = signal[words * q + _ONE + k] + discount * x
+            y = signal[words * q + _ONE + k + two] + discount * y
+            mean[at + k] += p * (x - critic[of + k])
+            critic[of + k] = x
+            if two:
+                mean[at + k + _ONE] += p * (y - critic[of + k + _ONE])
+                critic[of + k + _ONE] = y
+            k += _TWO
