@@ -321,7 +321,9 @@ def test_steps_of_pd_nac() -> None:
     assert found.explore == pytest.approx(0.03, rel=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")  # the last model's limit is the least
+@pytest.mark.filterwarnings(
+    "ignore::fastcmdp.errors.NearlyInfeasibleWarning"
+)  # the last model's limit is the least
 def test_the_paper_to_the_letter() -> None:
     cmdp = STATES.with_limits(
         60.0
