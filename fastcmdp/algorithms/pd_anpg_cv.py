@@ -253,7 +253,8 @@ class PDANPGCVRun(Run):
         n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
-        return math.ceil(n * (1.0 + more) / (1.0 - float(self.world.model.gamma))) + 2 * LANES
+        length: int = math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma))
+        return length + 2 * LANES
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
