@@ -102,7 +102,7 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
     answer = cli("solve", *SMALL)
     assert answer.code == 0
     assert answer.err == ""
-    assert answer.out.startswith("pd-anpg on CMDP(8 states")
+    assert answer.out.startswith("pd-anpg-cv on CMDP(8 states")
     lines, (entry,) = answer.out.splitlines()[3:], cli("solve", *SMALL, "--json").object()["algorithms"]
     assert [line.split()[0] for line in lines[:6]] == [
         "reward", "strokes", "multiplier", "gap", "violation", "(means",
@@ -129,7 +129,7 @@ def test_defaults_are_the_settings_class_and_four_replicates(cli, monkeypatch):
 
     monkeypatch.setattr("fastcmdp.cli.solve.run", run)
     cli("solve", "env:river_swim")
-    assert asked["algorithm"] == fc.PDANPG()
+    assert asked["algorithm"] == fc.PDANPGCV()
     assert (asked["seed"], asked["replicates"], asked["threads"], asked["checkpoint"]) == (0, 4, None, None)
     assert isinstance(asked["policy"], fc.TabularSoftmax)
 
@@ -443,7 +443,7 @@ def test_a_bar_on_a_terminal(cli, terminal):
     assert "40 of 40" in answer.err
     assert "M transitions/s" in answer.err
     assert "left" in answer.err
-    assert answer.out.startswith("pd-anpg on")
+    assert answer.out.startswith("pd-anpg-cv on")
 
 
 @pytest.mark.parametrize(
@@ -487,28 +487,31 @@ def tuned(tmp_path):
     return path
 
 
+NAMED = ("solve", "--algorithm", "pd-anpg")  # its constants and schedules are what these look at
+
+
 def test_solve_by_samples_or_epsilon(cli):
     model = fc.envs.river_swim()
-    entry = cli("solve", *BUDGET, "--json").object()["algorithms"][0]
+    entry = cli(*NAMED, *BUDGET, "--json").object()["algorithms"][0]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4))
-    entry = cli("solve", *BUDGET, "--inner", 7, "--set", "c_zeta=3", "--json").object()["algorithms"][0]
+    entry = cli(*NAMED, *BUDGET, "--inner", 7, "--set", "c_zeta=3", "--json").object()["algorithms"][0]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, inner=7, c_zeta=3))
-    entry = cli("solve", BUDGET[0], "--epsilon", 18, "--set", "c_K=50", "--json")
+    entry = cli(*NAMED, BUDGET[0], "--epsilon", 18, "--set", "c_K=50", "--json")
     assert (entry.code, "c_K" in entry.err) == (2, True)  # not one of the constants that are searched
-    entry = cli("solve", BUDGET[0], "--epsilon", 18, "--replicates", 1, "--json").object()["algorithms"][0]
+    entry = cli(*NAMED, BUDGET[0], "--epsilon", 18, "--replicates", 1, "--json").object()["algorithms"][0]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_epsilon(model, 18.0))
 
 
 def test_solve_with_constants(cli, tuned):
     model = fc.envs.river_swim()
-    answer = cli("solve", *BUDGET, "--constants", tuned, "--json")
+    answer = cli(*NAMED, *BUDGET, "--constants", tuned, "--json")
     entry = answer.object()["algorithms"][0]
     assert answer.err == ""
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, c_H=2, c_eta=0.5))
-    answer = cli("solve", *SMALL, "--constants", tuned, "--json")
+    answer = cli(*NAMED, *SMALL, "--constants", tuned, "--json")
     assert answer.object()["algorithms"][0]["settings"]["c_eta"] == 0.5
     assert answer.err == f"c_H of {tuned} belong to a schedule and apply with --samples or --epsilon only\n"
-    answer = cli("solve", *SMALL, "--constants", tuned, "--set", "c_eta=3", "--json", "-q")
+    answer = cli(*NAMED, *SMALL, "--constants", tuned, "--set", "c_eta=3", "--json", "-q")
     assert (answer.err, answer.object()["algorithms"][0]["settings"]["c_eta"]) == ("", 3.0)
 
 
