@@ -21,7 +21,7 @@ from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import common, main, progress
 from fastcmdp.solve import Progress
 
-SMALL = ("env:river_swim", "--outer", "40", "--inner", "10", "--replicates", "2")
+SMALL = ("env:river_swim", "--algorithm", "pd-anpg", "--outer", "40", "--inner", "10", "--replicates", "2")
 
 
 class Answer(SimpleNamespace):
@@ -487,24 +487,27 @@ def tuned(tmp_path):
     return path
 
 
-NAMED = ("solve", "--algorithm", "pd-anpg")  # its constants and schedules are what these look at
-
-
 def test_solve_by_samples_or_epsilon(cli):
     model = fc.envs.river_swim()
-    entry = cli(*NAMED, *BUDGET, "--json").object()["algorithms"][0]
+    entry = cli("solve", *BUDGET, "--json").object()["algorithms"][0]
+    assert entry["settings"] == dataclasses.asdict(fc.PDANPGCV.for_samples(model, 3e4))
+    named = ("--algorithm", "pd-anpg")
+    entry = cli("solve", *BUDGET, *named, "--json").object()["algorithms"][0]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4))
-    entry = cli(*NAMED, *BUDGET, "--inner", 7, "--set", "c_zeta=3", "--json").object()["algorithms"][0]
+    entry = cli("solve", *BUDGET, *named, "--inner", 7, "--set", "c_zeta=3", "--json").object()["algorithms"][
+        0
+    ]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, inner=7, c_zeta=3))
-    entry = cli(*NAMED, BUDGET[0], "--epsilon", 18, "--set", "c_K=50", "--json")
+    entry = cli("solve", BUDGET[0], *named, "--epsilon", 18, "--set", "c_K=50", "--json")
     assert (entry.code, "c_K" in entry.err) == (2, True)  # not one of the constants that are searched
-    entry = cli(*NAMED, BUDGET[0], "--epsilon", 18, "--replicates", 1, "--json").object()["algorithms"][0]
+    answer = cli("solve", BUDGET[0], *named, "--epsilon", 18, "--replicates", 1, "--json")
+    entry = answer.object()["algorithms"][0]
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_epsilon(model, 18.0))
 
 
 def test_solve_with_constants(cli, tuned):
     model = fc.envs.river_swim()
-    answer = cli(*NAMED, *BUDGET, "--constants", tuned, "--json")
+    answer = cli("solve", *BUDGET, "--algorithm", "pd-anpg", "--constants", tuned, "--json")
     entry = answer.object()["algorithms"][0]
     assert answer.err == ""
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, c_H=2, c_eta=0.5))
@@ -627,7 +630,7 @@ def test_plot_formats(cli, tmp_path, ending, magic):
 def test_whole_numbers_may_have_an_exponent(cli):
     plain = timeless(cli("solve", *SMALL, "--set", "pilot=10", "--json").object())
     arguments = ("--outer", "4e1", "--inner", "1e1", "--replicates", "2.0", "--set", "pilot=1e1", "--json")
-    assert timeless(cli("solve", SMALL[0], *arguments).object()) == plain
+    assert timeless(cli("solve", *SMALL[:3], *arguments).object()) == plain
     for value in ("1.5", "many", "true", "inf"):
         answer = cli("solve", SMALL[0], "--outer", value)
         assert (answer.code, answer.out) == (2, "")

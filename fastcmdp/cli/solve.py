@@ -32,6 +32,7 @@ from fastcmdp.cli.progress import reporting
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
+from fastcmdp.runs import read_run
 from fastcmdp.simulator_names import names_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
@@ -103,8 +104,12 @@ def solve(
     """
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
-    default = DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL
-    made = algorithm_by_name(algorithm or default.name)
+    _check_files(checkpoint, resume, plot)
+    default = (DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL).name
+    if resume:
+        assert checkpoint is not None
+        default = str(read_run(checkpoint)[0].get("algorithm", default))
+    made = algorithm_by_name(algorithm or default)
     target = {"samples": samples, "epsilon": epsilon}
     scheduled = {key: value for key, value in target.items() if value is not None}
     if len(scheduled) + (outer is not None) > 1:
@@ -112,14 +117,12 @@ def solve(
     changed = _settings(made, {"outer": outer, "inner": inner}, settings or (), bool(scheduled))
     if constants is not None:
         changed = _tuned(made, constants, bool(scheduled), quiet) | changed
-    _check_files(checkpoint, resume, plot)
     model: Any = source.model()  # schedules ask for a discount alone
     for key, value in scheduled.items():
         schedule = made.for_samples if key == "samples" else made.for_epsilon
         changed = asdict(schedule(model, value, **changed))
     with reporting(silent(quiet, json)) as callback:
-        if resume:
-            assert checkpoint is not None
+        if resume and checkpoint is not None:
             result = load_run(checkpoint, model, build(model))
             _check_same(result, checkpoint, given | changed)
             result = go_on(result, threads=threads, progress=callback, checkpoint=checkpoint)
