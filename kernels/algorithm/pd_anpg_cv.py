@@ -15,8 +15,7 @@ from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 # Constants of the recursion, found on a dozen problems; docs/algorithms.md has them by name.
 TAIL = 30.0  # steps fall like TAIL / sqrt(k) once that is below c_eta
@@ -127,7 +126,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
     job_choice, job_wanders = work.job_choice, work.job_wanders
     for j in range(n):
         job_choice[j] = -1
-    job_wanders[:] = _U64(0)
+    job_wanders[:] = U64(0)
     n_seen, first = corrected_rollouts(
         tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
         work.occupancy_total, work.pair, work.seen, 0,
@@ -138,7 +137,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[h] = work.pair[h]
     for h in range(n_wanders):
         job_choice[n + h] = work.pair[h]
-        job_wanders[n + h] = _U64(1)
+        job_wanders[n + h] = U64(1)
     jobs = n + n_wanders
     n_seen, second = corrected_rollouts(
         tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
