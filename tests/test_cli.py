@@ -487,6 +487,9 @@ def tuned(tmp_path):
     return path
 
 
+NAMED = ("solve", "--algorithm", "pd-anpg")  # its constants and schedules are what these look at
+
+
 def test_solve_by_samples_or_epsilon(cli):
     model = fc.envs.river_swim()
     entry = cli("solve", *BUDGET, "--json").object()["algorithms"][0]
