@@ -22,7 +22,7 @@ from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.algorithm.pd_anpg import sample_batch
 from fastcmdp.kernels.sampling.lanes import branch_bits
 from fastcmdp.kernels.sampling.rollouts import rollouts
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_label, state_of_row
+from fastcmdp.kernels.sampling.tables import branch_row, draw_label, state_of_row
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.worlds import TableWorld
 
@@ -46,14 +46,13 @@ def sample_every_choice(tables, actions, rng, times, work):
 @njit(error_model="numpy")
 def walk(tables, actions, steps, state, work, n_steps):
     """PD-NAC's transitions and draws of actions, as its loop makes them, with nothing learned from them."""
-    entry, alias = tables.branch_entry.reshape(-1), actions.entry.reshape(-1)
+    entry, alias = tables.branch_entry, actions.entry
     choice_word, state_to_choice, row_state = (
-        tables.choice_word.reshape(-1),
+        tables.choice_word,
         tables.state_to_choice,
-        work.row_state,
+        tables.row_state,
     )
-    words = np.uint64(tables.choice_word.shape[1])
-    length = np.uint64((1 << 24) - 1)
+    words = np.uint64(tables.words)
     theta, drawn, critic = state.theta[0], state.drawn[0], state.critic[0].reshape(-1)
     since, top, highest, rng = state.since[0].reshape(-1), state.top[0], state.highest[0], state.rng[0]
     gone = np.zeros(state.critic.shape[2])
@@ -61,8 +60,8 @@ def walk(tables, actions, steps, state, work, n_steps):
     here, doubts = np.uint64(state.choice[0]), 0
     for _ in range(n_steps):
         word = next_word(rng, 0)
-        branches = choice_word[words * here]
-        code = draw_label(entry, branches >> LENGTH_BITS, branches & length, branch_bits(entry, word))
+        first, n = branch_row(choice_word[words * here])
+        code = draw_label(entry, first, n, branch_bits(entry, word))
         here, doubt = pd_nac._draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
             state_of_row(row_state, code), code, rng, word,

@@ -32,8 +32,8 @@ def chains(run: Any, work: Any, n_steps: int, n_signals: int) -> int:
     tables, policy, steps = run.world.tables._replace(n_signals=n_signals), run.world.policy, run.steps
     d = policy.n_parameters
     run_td(
-        tables, run.actions[0], run.state.rng[0], run.state.chain[0], run.state.visits[0], steps.rule, policy.data, run.state.theta[0],
-        work.gradients, steps.gamma, n_steps, d, steps.origin, run.state.critic[0, : n_signals * d],
+        tables, run.actions[0], run.state.rng[0], run.state.chain[0], run.state.visits[0], steps.rule, policy.data,
+        run.state.theta[0], work.gradients, steps.gamma, n_steps, d, steps.origin, run.state.critic[0, : n_signals * d],
         work.mean[: n_signals * d], work.total[:n_signals], work.pair,
     )  # fmt: skip
     return n_steps

@@ -120,12 +120,12 @@ def steps(rounds: int) -> None:
     cmdp = fc.envs.garnet(n_states=100, n_actions=4, n_branches=5, gamma=0.95, seed=0, limit=10.0)
     model = embed.from_cmdp(cmdp)
     policy = embed.policy(model, np.full(cmdp.n_choices, 0.25))
-    width = np.uint64(model.choice_word.shape[1])
+    width = np.uint64(model.words)
 
     def hand() -> float:
         rng = embed.stream(0, 0, 0)
         q = embed.first_pair(model, policy, rng)
-        arrays = model.flat_branch, model.flat_word, width, model.choice_signal, policy.flat
+        arrays = model.branch_entry, model.choice_word, width, model.choice_signal, policy.entry
         return by_hand(*arrays, rng, q, N_STEPS)
 
     sides: dict[str, Callable[[], float]] = {

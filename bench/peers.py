@@ -201,7 +201,7 @@ def c_lanes(case: Case, library: ctypes.CDLL, base: Peer) -> Peer:
     tables, actions = base.tables, base.actions  # type: ignore[attr-defined]
     model = LanesModel(
         tables.start_entry, tables.branch_entry, actions.entry, tables.choice_word, tables.choice_state,
-        tables.state_row, tables.choice_word.shape[1], len(tables.start_entry), tables.log_gamma_inverse,
+        tables.state_row, tables.words, len(tables.start_entry) // 3, tables.log_gamma_inverse,
     )  # fmt: skip
     library.sample_batch.restype = N
     rng = streams(7, 1)[0]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fastcmdp.compare import Comparison
+    from fastcmdp.comparison import Comparison
+    from fastcmdp.exact import Frontier
 
 Float = NDArray[np.float64]
 
@@ -196,6 +197,61 @@ def plot_comparison(
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.6)
         _save(figure, path)
     return figure
+
+
+def plot_frontier(found: Frontier, path: str | Path | None = None, *, title: str | None = None) -> Figure:
+    """Draw the best reward against the limit of a constraint, with the multiplier, its slope, below.
+
+    Parameters
+    ----------
+    found : Frontier
+    path : path, optional
+        Where to write it; the format follows from the ending (.png, .svg, .pdf).
+    title : str, optional
+        Default: what the points are.
+
+    Raises
+    ------
+    SettingError
+        Matplotlib is not installed, or ``path`` ends otherwise.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> from fastcmdp.plots import plot_frontier
+    >>> [axes.get_ylabel() for axes in plot_frontier(fc.frontier(fc.envs.river_swim())).axes]
+    ['best reward', 'multiplier']
+    """
+    check_ending(path)
+    matplotlib = _matplotlib()
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 4.8), layout="constrained")
+        reward, multiplier = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        few = len(found.limits) <= 60  # more marks would be a band
+        reward.plot(
+            found.limits, found.rewards, color=OPTIMUM, linewidth=1.6, marker="o" if few else "", markersize=3
+        )
+        finite = np.where(np.isfinite(found.duals), found.duals, np.nan)
+        # At each point the multiplier jumps from the slope on one side to that on the other.
+        multiplier.plot(np.repeat(found.limits, 2), _by_limit(found, finite), color=LEARNED, linewidth=1.4)
+        reward.set_ylabel("best reward")
+        multiplier.set_ylabel("multiplier")
+        multiplier.set_xlabel(f"limit of {_plain(found.name, 40)} {found.sense}")
+        multiplier.set_ylim(bottom=0.0)
+        for axes in (reward, multiplier):
+            axes.grid(color="0.9", linewidth=0.6)
+            axes.set_axisbelow(True)
+        kind = "all breakpoints" if found.complete else "some points"
+        reward.set_title(_plain(title or f"{len(found.limits)} points, {kind}", 76), loc="left")
+        _save(figure, path)
+    return figure
+
+
+def _by_limit(found: Frontier, duals: Float) -> Float:
+    """Multipliers on the left and on the right of each limit, in turn."""
+    return (duals[:, ::-1] if found.sense == "<=" else duals).ravel()
 
 
 def _what(comparison: Comparison, single: bool) -> str:

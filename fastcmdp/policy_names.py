@@ -26,6 +26,7 @@ from fastcmdp.files import about, opened
 from fastcmdp.policies import LogLinear, NeuralSoftmax, Policy, ReluSoftmax, TabularSoftmax
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import unknown
+from fastcmdp.worlds import has_table
 
 MOST_STATES = 4096  # with one-hot inputs of a network, whose table has the square of that many numbers
 
@@ -155,7 +156,7 @@ def read_features(path: Path) -> Any:
 
 
 def _log_linear(model: CMDP | Simulator, widths: tuple[int, ...], features: Any) -> Policy:
-    if features is None and not isinstance(model, Simulator):
+    if features is None and has_table(model):
         raise ModelError(
             "log-linear has no features: give log-linear:FEATURES.npy, a row a choice of the model"
         )
@@ -163,7 +164,7 @@ def _log_linear(model: CMDP | Simulator, widths: tuple[int, ...], features: Any)
 
 
 def _neural(model: CMDP | Simulator, widths: tuple[int, ...], features: Any) -> Policy:
-    if isinstance(model, Simulator):
+    if not has_table(model):
         return NeuralSoftmax(features, hidden=widths)
     if features is None:
         if model.n_states > MOST_STATES:
@@ -182,7 +183,7 @@ def _neural(model: CMDP | Simulator, widths: tuple[int, ...], features: Any) -> 
 
 
 def _relu(model: CMDP | Simulator, widths: tuple[int, ...], features: Any) -> Policy:
-    if features is None and isinstance(model, CMDP):
+    if features is None and has_table(model):
         features = scipy.sparse.eye_array(model.n_choices, format="csr")
     if features is None:
         raise ModelError(

@@ -12,11 +12,12 @@ from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import unknown
+from fastcmdp.worlds import is_simulator
 
 PREFIX = "simulator:"
 
 
-def is_simulator(spec: str) -> bool:
+def names_simulator(spec: str) -> bool:
     """Whether a text names a simulator."""
     return spec.startswith(PREFIX)
 
@@ -44,19 +45,17 @@ def simulator_named(spec: str) -> Simulator:
     """
     path, _, query = spec.removeprefix(PREFIX).partition("?")
     module, _, name = path.partition(":")
-    if not is_simulator(spec) or not module or not name:
+    if not names_simulator(spec) or not module or not name:
         raise SettingError(f"a simulator is simulator:MODULE:NAME?key=value&..., got {spec!r}")
     settings = parse_settings(query.split("&") if query else (), repr(spec))
     found = getattr(_module(module, spec), name, None)
     if found is None:
         names = [
-            key
-            for key, value in vars(sys.modules[module]).items()
-            if callable(value) or isinstance(value, Simulator)
+            key for key, value in vars(sys.modules[module]).items() if callable(value) or is_simulator(value)
         ]
         raise SettingError(f"{spec}: {unknown(f'name in {module}', name, [n for n in names if n[0] != '_'])}")
     made: Any = found
-    if not isinstance(found, Simulator):
+    if not is_simulator(found):
         if not callable(found):
             raise SettingError(
                 f"{spec}: {name} is of type {type(found).__name__}; a Simulator is expected, or a function"
@@ -68,7 +67,7 @@ def simulator_named(spec: str) -> Simulator:
         made = found(**settings)
     elif settings:
         raise SettingError(f"{spec}: {name} is a Simulator already and takes no settings")
-    if not isinstance(made, Simulator):
+    if not is_simulator(made):
         raise SettingError(f"{spec}: {name} returned a {type(made).__name__}; a Simulator is expected")
     return made
 

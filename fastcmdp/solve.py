@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms import PDANPG, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
-from fastcmdp.algorithms.base import Algorithm, is_whole
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,13 +34,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, is_whole
+from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant
+from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import Algorithms, check_budgets, check_problem, exact_problem, variants
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy
+from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.runs.scales import Scales
 from fastcmdp.solve import solve as run
 from fastcmdp.tuned import Constants, write_constants
@@ -228,20 +229,14 @@ def tune(
     """
     from fastcmdp import __version__
 
-    chosen, (budget,) = variants(algorithms), _one_budget(samples)
+    (budget,) = _one_budget(samples)
     for name, value in (("trials", trials), ("replicates", replicates)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if not is_whole(seed, 0):
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
     policy = check_problem(cmdp, policy, optimum)
-    bound, skipped = policy.bind(cmdp), []
-    for each in list(chosen):
-        try:
-            each.algorithm.check_policy(bound)
-        except SettingError as refusal:
-            skipped.append(f"{each.label}: {refusal}")
-            chosen.remove(each)
+    chosen, skipped = _fitting(variants(algorithms), policy.bind(cmdp))
     if not chosen:
         raise SettingError("; ".join(skipped))
     best = exact_problem(cmdp, optimum)
@@ -281,8 +276,7 @@ def tune(
                 scores[each.label] = Trial(constants, error)
                 if progress is not None:
                     so_far = min((trial.error for trial in made.trials[each.label]), default=math.inf)
-                    done = i * len(chosen) + len(scores)
-                    total = int(trials) * len(chosen)
+                    done, total = i * len(chosen) + len(scores), int(trials) * len(chosen)
                     progress(Tuning(done, total, each.label, error, min(error, so_far)))
             for label, trial in scores.items():
                 made.trials[label].append(trial)
@@ -291,13 +285,30 @@ def tune(
         if not made.meta["trials"]:
             raise
         made.finished = False
+    _leave_out(made, refused, budget)
+    return made
+
+
+def _leave_out(made: Tuned, refused: Mapping[str, SettingError], budget: float) -> None:
+    """Name the methods whose schedule never fitted the budget; an error if none did."""
     for label, reason in refused.items():
         if not math.isfinite(made.best[label].error):
             del made.trials[label]
             made.skipped.append(f"{label} at {budget:.3g} samples: {reason}")
     if not made.trials:
         raise SettingError("; ".join(made.skipped))
-    return made
+
+
+def _fitting(asked: list[Variant], bound: BoundPolicy) -> tuple[list[Variant], list[str]]:
+    """The methods that work on a policy class, and why the others do not."""
+    chosen, skipped = [], []
+    for each in asked:
+        try:
+            each.algorithm.check_policy(bound)
+            chosen.append(each)
+        except SettingError as refusal:
+            skipped.append(f"{each.label}: {refusal}")
+    return chosen, skipped
 
 
 def _one_budget(samples: float) -> list[float]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fastcmdp.algorithms.base import is_finite
 from fastcmdp.algorithms.variants import Variant, variant
+from fastcmdp.check import is_finite
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.files import opened, replacing
 from fastcmdp.text import unknown

@@ -13,7 +13,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.bootstrap import bootstrap
 from fastcmdp.cli import main
-from fastcmdp.compare import Scales, Stage
+from fastcmdp.compare import ComparedRun, Scales
 from fastcmdp.plots import plot_comparison
 
 MODULE = sys.modules["fastcmdp.compare"]  # fc.compare is the function
@@ -178,7 +178,7 @@ def test_a_budget_that_is_too_small_is_left_out():
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_ctrl_c_keeps_what_there_is(after):
-    def stop(stage: Stage, state):
+    def stop(stage: ComparedRun, state):
         if stage.number > after:
             raise KeyboardInterrupt
 

@@ -157,8 +157,9 @@ class Fixed:
             pair = np.zeros(self.STEPS, np.int64)
             flat, total = np.zeros(n * c), np.zeros(n)
             found = td.run_td(
-                tables, actions, words[r], np.zeros((2, LANES), np.int64), np.zeros(c, np.int64), rule, data, np.zeros(c), NO_GRADIENTS,
-                cmdp.gamma, self.STEPS, c, np.zeros(c), flat, np.zeros(n * c), total, pair,
+                tables, actions, words[r], np.zeros((2, LANES), np.int64), np.zeros(c, np.int64),
+                rule, data, np.zeros(c), NO_GRADIENTS, cmdp.gamma,
+                self.STEPS, c, np.zeros(c), flat, np.zeros(n * c), total, pair,
             )  # fmt: skip
             self.critic[r], self.total[r] = flat.reshape(n, c), total / self.STEPS
             self.pairs += np.bincount(pair[:found], minlength=c)

@@ -196,3 +196,41 @@ def test_with_constraints(opposed):
     for wrong in ([3], [-1], [0, 0]):
         with pytest.raises(fc.ModelError, match="different numbers from 0 to 2"):
             opposed.with_constraints(wrong)
+
+
+# The best deterministic policy
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_best_deterministic_policy_is_the_best_of_all(seed):
+    cmdp = dyadic_model(seed)
+    points = np.array(all_values(cmdp), dtype=float)
+    least, most = points[:, 1:].min(axis=0), points[:, 1:].max(axis=0)
+    cmdp = cmdp.with_limits(least + np.random.default_rng(seed).uniform(0.2, 0.9) * (most - least) + 1e-3)
+    meets = (points[:, 1:] <= cmdp.limits + 1e-9).all(axis=1)
+    expected = points[meets, 0].max(initial=-np.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NearlyInfeasibleWarning)
+        try:
+            found = fc.exact.deterministic(cmdp)
+            rounded = fc.exact.deterministic(cmdp, nodes=1)
+        except InfeasibleError:
+            assert not meets.any()
+            return
+    assert found.reward == pytest.approx(expected, abs=1e-8)
+    assert found.proven
+    assert rounded.reward <= expected + 1e-8 <= rounded.bound + 2e-8
+    if found.policy is not None:
+        assert set(found.policy.tolist()) <= {0.0, 1.0}
+        value = fc.evaluate(cmdp, found.policy)
+        assert value.reward == found.reward
+        assert (value.constraints <= cmdp.limits + 1e-8).all()
+
+
+def test_a_tree_that_is_cut_short_still_bounds():
+    cmdp = fc.envs.garnet(n_states=12, n_actions=3, seed=2)
+    short, long = fc.exact.deterministic(cmdp, nodes=4), fc.exact.deterministic(cmdp, nodes=5000)
+    assert long.proven
+    assert short.nodes <= 4
+    assert short.reward <= long.reward + 1e-9 <= short.bound + 2e-9
+    assert long.reward < fc.optimum(cmdp).reward - 1e-6

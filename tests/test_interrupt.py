@@ -17,6 +17,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.kernels.stop import LEAVE
 from fastcmdp.policies import Policy
+from fastcmdp.runs.loop import Crew, Stopped, advance_all
 from fastcmdp.solve import default_policy, start
 
 LIMIT = 60.0  # seconds; each of these outer steps takes hours
@@ -144,3 +145,20 @@ def test_what_takes_long_is_told_beforehand_and_stopped(
         result = fc.solve(model, fc.PDANPG(outer=2, **settings), optimum=False, progress=lambda _: None)
     assert time.monotonic() - began < LIMIT
     assert not result.finished
+
+
+@pytest.mark.filterwarnings("ignore:one outer step")
+def test_a_word_to_stop_reaches_into_a_long_outer_step() -> None:
+    """What a sweep's session does with its runs at Ctrl-C: the step is undone, and the caller is told."""
+    fc.solve(SWIM, fc.CRPO.shortest())  # compiled before the clock runs
+    fresh, result = (
+        start(SWIM, fc.CRPO(outer=2, inner=2**39), fc.TabularSoftmax(), 5, 2, 1, False) for _ in range(2)
+    )
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    began = time.monotonic()
+    with Crew(result.run, 2) as crew, pytest.raises(Stopped):
+        advance_all(crew, 2, stop)
+    assert time.monotonic() - began < LIMIT
+    for name, was, now in zip(fresh.run.state._fields, fresh.run.state, result.run.state, strict=True):
+        np.testing.assert_array_equal(now, was, err_msg=name)

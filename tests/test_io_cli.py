@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import shlex
@@ -16,12 +17,14 @@ from io_cases import FORMATS, SHARED, file_of, needs_models, small, told
 
 import fastcmdp as fc
 from fastcmdp import io
-from fastcmdp.cli import main
+from fastcmdp.cli import main, progress
 from fastcmdp.io.description import Problem
 
 
 @pytest.fixture
-def cli(capsys):
+def cli(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "APART", math.inf)  # no word about what takes long while kernels compile
+
     def call(*arguments):
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
@@ -242,5 +245,6 @@ def test_a_terminal_of_ascii_gets_other_letters_escaped(tmp_path):
             [sys.executable, "-m", "fastcmdp", *map(str, arguments)],
             env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False,
         )  # fmt: skip
-        assert (ended.returncode, ended.stderr) == (0, b"")
+        said = [line for line in ended.stderr.splitlines() if not line.startswith(b"exact optimum, ")]
+        assert (ended.returncode, said) == (0, [])  # but for how far it is, on a slow machine
         assert rb"gr\xf6\xdfe \u2192" in ended.stdout

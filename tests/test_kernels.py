@@ -65,7 +65,7 @@ SHORT = [0.0, 0.3, 0.3]  # has no law, and must not draw its first label all the
 
 @njit
 def draw_label(entry: np.ndarray, first: np.uint64, n: np.uint64, bits: np.uint64) -> np.uint64:
-    return tables.draw_label(entry.reshape(-1), first, n, bits)
+    return tables.draw_label(entry, first, n, bits)
 
 
 def alias_cases() -> list[list[float]]:
@@ -116,14 +116,14 @@ def test_tables_of_a_model(name: str, draws: str) -> None:
     def coded(rows: list[naive.Row]) -> list[list[float]]:
         return [[threshold, codes[yes], codes[no]] for row in rows for threshold, yes, no in row]
 
-    assert got.branch_entry.tolist() == coded(naive.build_branches(model))
-    assert got.start_entry.tolist() == coded([naive.build_start(model)])
+    assert got.branch_entry.reshape(-1, 3).tolist() == coded(naive.build_branches(model))
+    assert got.start_entry.reshape(-1, 3).tolist() == coded([naive.build_start(model)])
     assert {s for _, *labels in naive.build_start(model) for s in labels} <= set(np.flatnonzero(cmdp.start))
     assert got.choice_signal[:, 1 : 1 + got.n_signals].tolist() == model.signals
 
     prob = np.random.default_rng(0).random(cmdp.n_choices)
     prob /= np.add.reduceat(prob, cmdp.state_to_choice[:-1])[cmdp.choice_state]
-    entry, rows = build_actions(got, prob).entry, naive.fill_actions(model, prob.tolist())
+    entry, rows = build_actions(got, prob).entry.reshape(-1, 3), naive.fill_actions(model, prob.tolist())
     assert len(entry) == n_entries
     assert sorted(map(tuple, entry.tolist())) == sorted(e for row in rows for e in row)
     for code, row in zip(codes, rows, strict=True):
@@ -282,8 +282,7 @@ def run_many_models() -> None:
                 run = settings.run(TableWorld.of(cmdp, policy), 0, 2)
                 run.advance(1, 3, run.work())
         build_actions(run.world.tables, run.policies()[0])
-    kernels = [tables.build_state_rows, tables.build_branches, tables.build_choice_words, tables.build_start]
-    kernels += [tables.fill_actions, softmax.refresh_all, pd_anpg.advance]
+    kernels = [tables.build_tables, tables.fill_actions, softmax.refresh_all, pd_anpg.advance]
     print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))
 
 

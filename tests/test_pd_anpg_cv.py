@@ -62,7 +62,7 @@ class Sampler:
         total = np.full((len(job_choice), self.cmdp.signals.shape[1]), np.nan)
         last, seen = np.full(len(job_choice), -1), np.zeros(room, np.uint64)
         n_seen, made = corrected_rollouts(
-            tables, build_actions(tables, self.prob), graph.row_state, self.cmdp.gamma, self.rng, job_choice,
+            tables, build_actions(tables, self.prob), tables.row_state, self.cmdp.gamma, self.rng, job_choice,
             job_wanders, self.work.mean, self.work.record, total, last, seen, n_seen,
         )  # fmt: skip
         return total, last, seen, n_seen, made

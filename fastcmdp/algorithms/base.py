@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import is_finite, is_positive, is_whole, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace, row_space
 from fastcmdp.policies import BoundPolicy
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.streams import streams
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
@@ -24,34 +26,9 @@ from fastcmdp.worlds.world import World
 MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
 
 
-def require(holds: object, name: str, value: object, accepted: str) -> None:
-    """Raise a SettingError that names the setting, its value and what would be accepted."""
-    if not holds:
-        raise SettingError(f"{name} = {value!r}: {accepted} is expected")
-
-
-def is_whole(value: object, least: int) -> bool:
-    """Whether value is a whole number of at least ``least``; True is none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
-
-
 def is_integer(value: Any, least: int) -> bool:
     """Whether value is a whole number from ``least`` to 2^40."""
-    return is_whole(value, least) and int(value) <= MOST
-
-
-def is_finite(value: object) -> bool:
-    """Whether value is a number, or an array of numbers, all finite."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # rows of several lengths
-        return False
-    return array.dtype.kind in "iuf" and array.size > 0 and bool(np.isfinite(array).all())
-
-
-def is_positive(value: Any) -> bool:
-    """Whether value is a positive number, or several."""
-    return is_finite(value) and bool((np.asarray(value) > 0).all())
+    return is_whole(value, least, MOST)
 
 
 def check_words(settings: object, words: Mapping[str, tuple[object, ...]]) -> None:
@@ -181,15 +158,15 @@ class Algorithm:
                 value is None or is_positive(value), name, value, "a positive number, or one a constraint,"
             )
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step of one replicate."""
         raise NotImplementedError
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
+    def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions before the first outer step."""
         return 0.0
 
-    def expected_samples(self, cmdp: CMDP) -> float:
+    def expected_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one replicate's run.
 
         Examples
@@ -201,12 +178,12 @@ class Algorithm:
         return self.fixed_samples(cmdp) + self.outer * self.outer_samples(cmdp)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, **settings: Any) -> Self:
+    def for_epsilon(cls, cmdp: CMDP | Simulator, epsilon: float, **settings: Any) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma)."""
         raise NotImplementedError
 
     @classmethod
-    def for_samples(cls, cmdp: CMDP, samples: float, **settings: Any) -> Self:
+    def for_samples(cls, cmdp: CMDP | Simulator, samples: float, **settings: Any) -> Self:
         """Settings whose run is expected to draw ``samples`` transitions, by the schedule in epsilon.
 
         The target epsilon is the one for which the schedule asks for that many samples; then the outer steps make
@@ -297,7 +274,7 @@ class Algorithm:
         return tuple(field.name for field in fields(cls))
 
 
-def relative_target(cmdp: CMDP, epsilon: float) -> float:
+def relative_target(cmdp: CMDP | Simulator, epsilon: float) -> float:
     """(1-gamma) epsilon, a target relative to the range of J.
 
     Raises

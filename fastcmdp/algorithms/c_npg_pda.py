@@ -40,15 +40,15 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     check_constants,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.primal_dual import PrimalDual
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.asgd import Momentum
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
@@ -135,7 +135,7 @@ class CNPGPDA(PrimalDual):
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, c_N: float = C_N, **settings: Any
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, c_N: float = C_N, **settings: Any
     ) -> Self:
         """Settings for a target ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma).
 

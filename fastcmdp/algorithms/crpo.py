@@ -47,17 +47,17 @@ from fastcmdp.algorithms.base import (
     Run,
     check_constants,
     check_words,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import crpo
 from fastcmdp.kernels.learning.critics import Gradients
 from fastcmdp.kernels.learning.td import Averaged, Decaying
 from fastcmdp.kernels.streams import LANES
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 MOST_PAIRS = 64  # of law nu an outer step, from which the level of the advantages is measured
@@ -146,13 +146,13 @@ class CRPO(Algorithm):
         check_tolerance(self.tol)
         check_words(self, {"carry_over": (True, False)})
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: K_in."""
         return float(self.inner)
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_T: float = 1.0, c_in: float = 5e-5, **settings: Any
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_T: float = 1.0, c_in: float = 5e-5, **settings: Any
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: T = c_T / e^2 and K_in = c_in C / e^4.
 
@@ -208,7 +208,9 @@ def check_tolerance(tol: Any) -> None:
     require(holds, "tol", tol, "a number of at least 0, or one a constraint,")
 
 
-def scheduled(cmdp: CMDP, epsilon: float, c_T: float, c_in: float, power: float) -> dict[str, int]:
+def scheduled(
+    cmdp: CMDP | Simulator, epsilon: float, c_T: float, c_in: float, power: float
+) -> dict[str, int]:
     """Outer and inner steps: c_T / e^2 and c_in C / e^power, e = (1-gamma) epsilon."""
     e = relative_target(cmdp, epsilon)
     check_constants(c_T=c_T, c_in=c_in)

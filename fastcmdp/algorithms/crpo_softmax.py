@@ -26,10 +26,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, Output, check_words, require
+from fastcmdp.algorithms.base import Algorithm, Output, check_words
 from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.td import Decaying
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 _DELAY = 4.0  # visits of a choice, on average, before its rate has fallen to a half (sigma = 1)
@@ -107,13 +109,13 @@ class CRPOSoftmax(Algorithm):
         check_tolerance(self.tol)
         check_words(self, {"carry_over": (True, False)})
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: K_in."""
         return float(self.inner)
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_T: float = 1.0, c_in: float = 0.01, **settings: Any
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_T: float = 1.0, c_in: float = 0.01, **settings: Any
     ) -> Self:
         """Settings for a target gap and violation ``epsilon``: T = c_T / e^2 and K_in = c_in C / e^(2/sigma).
 

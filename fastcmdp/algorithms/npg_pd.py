@@ -37,10 +37,18 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import check_constants, check_words, dual_cap, relative_target, require, whole
+from fastcmdp.algorithms.base import (
+    check_constants,
+    check_words,
+    dual_cap,
+    relative_target,
+    whole,
+)
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm.npg_pd import Projected
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K = 40.0  # outer steps: see docs/algorithms.md
@@ -136,7 +144,7 @@ class NPGPD(PrimalDual):
 
     @classmethod
     def for_epsilon(
-        cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, c_H: float = C_H, **settings: Any
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, c_H: float = C_H, **settings: Any
     ) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma).
 

@@ -41,6 +41,7 @@ from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, 
 from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import npg_pd_softmax
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K = 100.0  # outer steps: see docs/algorithms.md
@@ -94,12 +95,14 @@ class NPGPDSoftmax(Algorithm):
     def __post_init__(self) -> None:
         self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max"))
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
         return cmdp.n_choices * self.rollouts * cmdp.gamma / (1.0 - cmdp.gamma)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings for a target ``epsilon`` in kernel units: T = c_K / ((1-gamma) epsilon)^2.
 
         Examples

@@ -29,17 +29,17 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms.base import (
     check_constants,
     check_words,
-    is_finite,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.kernels.learning import asgd
 from fastcmdp.policies import Policy
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 TABULAR_G_SQUARED = 2.0  # of the tabular softmax policy
@@ -179,7 +179,7 @@ class PDANPG(PrimalDual):
     @classmethod
     def for_epsilon(
         cls,
-        cmdp: CMDP,
+        cmdp: CMDP | Simulator,
         epsilon: float,
         *,
         c_K: float = C_K,

@@ -55,18 +55,17 @@ from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
     check_constants,
-    is_finite,
     relative_target,
-    require,
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import pd_anpg_cv
 from fastcmdp.kernels.learning import asgd, counts
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.tables import row_states
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
 
@@ -122,12 +121,14 @@ class PDANPGCV(Algorithm):
         """Rollouts of an outer step."""
         return 2 * self.inner + self.inner // 2
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: 2 H + floor(H/2) rollouts of mean length 1/(1-gamma)."""
         return self.n_rollouts / (1.0 - cmdp.gamma)
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2, e = (1-gamma) epsilon.
 
         The order is Theorem 1's, up to H, which stays: the critic carries on what H steps leave. c_K is measured.
@@ -159,7 +160,9 @@ class PDANPGCV(Algorithm):
         return cls(**({"outer": whole(c_K / e**2)} | settings))
 
     @classmethod
-    def for_samples(cls, cmdp: CMDP, samples: float, *, c_K: float = C_K, **settings: Any) -> Self:
+    def for_samples(
+        cls, cmdp: CMDP | Simulator, samples: float, *, c_K: float = C_K, **settings: Any
+    ) -> Self:
         """Settings whose run is expected to draw ``samples`` transitions: H stays, K makes up the number.
 
         Raises
@@ -217,7 +220,6 @@ class PDANPGCVRun(Run):
             choice_to_branch=cmdp.choice_to_branch.copy(),
             target=cmdp.branch_target.copy(),
             rejected=np.empty(cmdp.n_branches, np.int32),
-            row_state=row_states(tables),
             start_state=support.astype(np.int64),
             start_prob=np.array(cmdp.start[support], np.float64),
         )
@@ -248,7 +250,7 @@ class PDANPGCVRun(Run):
 
     def _n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
-        n, more = self.settings.n_rollouts, 1.0
+        n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
         length: int = math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma))
@@ -260,8 +262,9 @@ class PDANPGCVRun(Run):
         m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
         scores = self.scores(h)
         slots = len(scores.coordinate)
-        words = self.world.tables.choice_word.copy()
-        words[:, 1:] = 0
+        tables = self.world.tables
+        words = tables.choice_word.copy()
+        words.reshape(-1, tables.words)[:, 1:] = 0
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
             job_wanders=np.zeros(2 * h, np.uint64),

@@ -50,14 +50,14 @@ from fastcmdp.algorithms.base import (
     dual_cap,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_nac
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.tables import Actions
-from fastcmdp.tables import row_states
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
@@ -132,12 +132,14 @@ class PDNAC(Algorithm):
             require(value is None or value <= 1.0, name, value, "a number above 0 and up to 1")
         check_words(self, {"restart": (True, False), "dual_estimate": ("sample", "sum")})
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """One transition."""
         return 1.0
 
     @classmethod
-    def for_epsilon(cls, cmdp: CMDP, epsilon: float, *, c_K: float = 1.0, **settings: Any) -> Self:
+    def for_epsilon(
+        cls, cmdp: CMDP | Simulator, epsilon: float, *, c_K: float = 1.0, **settings: Any
+    ) -> Self:
         """Settings for a target gap and violation ``epsilon`` in kernel units: K = c_K / ((1-gamma) epsilon)^6.
 
         Examples
@@ -159,7 +161,7 @@ class PDNACRun(Run):
 
     def __init__(self, settings: PDNAC, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
-        cmdp, tables, m = world.table, world.tables, world.table.n_constraints
+        cmdp, m = world.table, world.table.n_constraints
         k, unit, width = float(settings.outer), 1.0 - cmdp.gamma, max(2, 1 + m)
         slow = unit * k ** (-5 / 6)
         self.steps = pd_nac.Steps(
@@ -194,7 +196,6 @@ class PDNACRun(Run):
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
         )
-        self.row_state = row_states(tables)
         self.set_up_actions()
 
     def drawn(self, r: int) -> NDArray[np.float64]:
@@ -218,7 +219,6 @@ class PDNACRun(Run):
         cmdp = self.world.table
         support = np.flatnonzero(cmdp.start)
         return pd_nac.Work(
-            row_state=self.row_state,
             start_state=support,
             start_prob=cmdp.start[support],
             prob=np.zeros(cmdp.widest),

@@ -40,11 +40,12 @@ from fastcmdp.algorithms.base import (
     check_constants,
     per_constraint,
     relative_target,
-    require,
     whole,
 )
+from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pmd_pd
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K, C_M = 4.0, 0.1  # docs/algorithms.md
@@ -122,19 +123,19 @@ class PMDPD(Algorithm):
         """N, the pairs of a rollout."""
         return self.pairs or math.ceil(math.log(0.01) / math.log(gamma))
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: (t_k C M_Q + M_V) (N - 1)."""
         rollouts = self.sweeps * cmdp.n_choices * self.rollouts + self.starts
         return float(rollouts * (self.n_pairs(cmdp.gamma) - 1))
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
+    def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions for the estimate of J at the uniform policy."""
         return float(self.starts * (self.n_pairs(cmdp.gamma) - 1))
 
     @classmethod
     def for_epsilon(
         cls,
-        cmdp: CMDP,
+        cmdp: CMDP | Simulator,
         epsilon: float,
         *,
         c_K: float = C_K,

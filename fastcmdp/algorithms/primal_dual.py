@@ -103,12 +103,12 @@ class PrimalDual(Algorithm):
         """By how much the dual step tightens each constraint, kernel units, float64[m]."""
         return np.zeros(world.model.n_constraints)
 
-    def outer_samples(self, cmdp: CMDP) -> float:
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
         fresh = self.dual_estimate == "fresh"
         return (3.0 * self.inner + fresh) * cmdp.gamma / (1.0 - cmdp.gamma)
 
-    def fixed_samples(self, cmdp: CMDP) -> float:
+    def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of the pilot."""
         return self.pilot * self.outer_samples(cmdp)
 

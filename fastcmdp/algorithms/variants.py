@@ -11,6 +11,7 @@ from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
+from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import unknown
 
 
@@ -39,7 +40,7 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def for_samples(
-        self, cmdp: CMDP, samples: float, constants: Mapping[str, Any] | None = None
+        self, cmdp: CMDP | Simulator, samples: float, constants: Mapping[str, Any] | None = None
     ) -> Algorithm:
         """Settings whose run is expected to draw ``samples`` transitions; own settings win over ``constants``."""
         return self.algorithm.for_samples(cmdp, samples, **(dict(constants or {}) | dict(self.settings)))

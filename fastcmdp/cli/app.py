@@ -8,6 +8,7 @@ import typer
 
 from fastcmdp.cli.compare import compare
 from fastcmdp.cli.convert import convert
+from fastcmdp.cli.frontier import frontier
 from fastcmdp.cli.inspect import inspect
 from fastcmdp.cli.solve import solve
 from fastcmdp.cli.sweep import sweep
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: quick to start and easy to search
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (solve, compare, tune, inspect, convert, theory, warmup):
+for verb in (solve, compare, tune, inspect, frontier, convert, theory, warmup):
     app.command()(verb)
 app.add_typer(sweep, name="sweep")
 

@@ -26,7 +26,7 @@ from fastcmdp.cli.common import (
 )
 from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cli.progress import reporting
-from fastcmdp.compare import Stage
+from fastcmdp.compare import ComparedRun
 from fastcmdp.compare import compare as run
 from fastcmdp.solve import Progress
 from fastcmdp.tuned import Constants, constants_for, read_constants, read_meta
@@ -73,7 +73,7 @@ def compare(
             note(f"{constants} was made on another model")
     with reporting(silent(quiet, json)) as callback:
 
-        def tell(stage: Stage, state: Progress) -> None:
+        def tell(stage: ComparedRun, state: Progress) -> None:
             callback(state, f"{stage.number} of {stage.total}: {stage.label} at {stage.budget:.3g}")
 
         found = run(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastcmdp.cli.common import Json, describe_optimum, print_json
+from fastcmdp.cli.common import Json, describe_optimum, end, print_json
 from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cli.progress import exact_progress
 from fastcmdp.cmdp import CMDP
@@ -52,12 +52,14 @@ def inspect(source: Source, json: Json = False) -> None:
             "feasible": best is not None,
             "best_attainable": None if why is None else why.best,
             "infeasible": None if why is None else _reasons(cmdp, why),
+            "finished": best is None or best.finished,
             "slater": None if best is None else best.slater,
             "optimum": describe_optimum(best),
         }
         print_json(offered | facts | answer)
     else:
         print(text(facts["model"], cmdp, best, why))
+    end(best is None or best.finished)
 
 
 def _next(path: str, description: Description) -> str:

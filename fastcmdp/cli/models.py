@@ -21,7 +21,7 @@ from fastcmdp.files import about
 from fastcmdp.io import ENDINGS, Description, build, read
 from fastcmdp.policies import Policy
 from fastcmdp.policy_names import policy_named
-from fastcmdp.simulator_names import is_simulator, simulator_named
+from fastcmdp.simulator_names import names_simulator, simulator_named
 from fastcmdp.simulators.simulator import Simulator
 
 MODEL = Annotated[
@@ -132,11 +132,11 @@ class Source:
         settings = [] if self.gamma is None else [f"gamma={self.gamma!r}"]
         settings += [f"limit={','.join(map(repr, self.limit))}"] if self.limit else []
         query = ("&" if "?" in self.spec else "?") + "&".join(settings) if settings else ""
-        return (simulator_named if is_simulator(self.spec) else from_spec)(self.spec + query)
+        return (simulator_named if names_simulator(self.spec) else from_spec)(self.spec + query)
 
     def cmdp(self) -> CMDP:
         """The model, for verbs that need its table."""
-        if is_simulator(self.spec):
+        if names_simulator(self.spec):
             raise SettingError(
                 f"{self.spec}: this verb needs a model with a table; fastcmdp solve runs on simulators"
             )
@@ -151,7 +151,7 @@ class Source:
 
     def policy(self, name: str | None) -> tuple[str, Callable[[Any], Policy]]:
         """The name of a policy class, by default that of `solve`, and what builds it for the model."""
-        chosen = policy_named(name or ("log-linear" if is_simulator(self.spec) else "tabular"))
+        chosen = policy_named(name or ("log-linear" if names_simulator(self.spec) else "tabular"))
         return str(chosen), chosen.build
 
     def describe(self, model: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Source:
             "actions": model.n_actions,
             "gamma": model.gamma,
         }
-        facts |= {"names": model.names} | ({} if is_simulator(self.spec) else _sizes(model))
+        facts |= {"names": model.names} | ({} if names_simulator(self.spec) else _sizes(model))
         bounds = zip(model.names[1:], model.sense, model.limits, strict=True)
         limits = [{"name": name, "sense": sense, "limit": limit} for name, sense, limit in bounds]
         return {"model": facts, "limits": limits}

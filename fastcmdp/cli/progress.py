@@ -35,7 +35,7 @@ def reporting(silent: bool) -> Iterator[Callback]:
         with _bar() as callback:
             yield callback
     else:
-        yield Lines()
+        yield PrintedProgress()
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def speed(state: Progress) -> str:
     return f"{state.samples / max(state.seconds, 1e-9) / 1e6:.1f} M transitions/s"
 
 
-class Lines:
+class PrintedProgress:
     """At most LINES lines over a run, none of them in its first APART seconds."""
 
     def __init__(self) -> None:

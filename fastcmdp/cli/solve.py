@@ -33,7 +33,7 @@ from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
 from fastcmdp.runs import read_run
-from fastcmdp.simulator_names import is_simulator
+from fastcmdp.simulator_names import names_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
@@ -105,7 +105,7 @@ def solve(
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
     _check_files(checkpoint, resume, plot)
-    default = (DEFAULT if name == "tabular" and not is_simulator(source.spec) else GENERAL).name
+    default = (DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL).name
     if resume:
         assert checkpoint is not None
         default = str(read_run(checkpoint)[0].get("algorithm", default))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, faults, note, numbers, print_json
+from fastcmdp.cli.common import Json, Quiet, counted, faults, note, numbers, print_json
 from fastcmdp.errors import SettingError
 from fastcmdp.text import duration
 
@@ -43,16 +43,14 @@ def run(
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
     engine: Annotated[str, typer.Option(help="threads, processes or dask.", metavar="NAME")] = "threads",
-    workers: Annotated[
-        int | None, typer.Option(help="Batches at once. Default: the processors at hand.", metavar="N")
-    ] = None,
+    workers: Annotated[int | None, counted("Batches at once. Default: the processors at hand.", "N")] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
             help="With dask: tcp://HOST:PORT. Without: a cluster on this machine.", metavar="ADDRESS"
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of each worker.", metavar="T")] = 1,
+    threads: Annotated[int, counted("Threads of each worker.", "T")] = 1,
     batch: Annotated[float, typer.Option(help="Seconds of work in a batch.", metavar="S")] = 60.0,
     extend: Annotated[
         bool,

@@ -62,7 +62,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.embed.c import CApi, c_api, c_model
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.draws import categorical, exponential, geometric, normal, uniform, word
-from fastcmdp.kernels.embed.model import Model, Policy, build, policy, refresh, softmax
+from fastcmdp.kernels.embed.model import build, policy, refresh, softmax
 from fastcmdp.kernels.embed.pieces import (
     Batch,
     act,
@@ -80,8 +80,10 @@ from fastcmdp.kernels.embed.pieces import (
     seeded_stream,
     step,
 )
+from fastcmdp.kernels.sampling.tables import Actions as Policy
+from fastcmdp.kernels.sampling.tables import Tables as Model
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.tables import build_tables, row_states
+from fastcmdp.tables import build_tables
 
 Words = npt.NDArray[np.uint64]
 
@@ -186,11 +188,4 @@ def from_cmdp(cmdp: CMDP, draws: str = "fast") -> Model:
     """
     if not isinstance(cmdp, CMDP):
         raise SettingError(f"a fastcmdp.CMDP is expected, got {type(cmdp).__name__}")
-    tables = build_tables(cmdp, draws)
-    return Model(
-        *tables[:-1],
-        row_states(tables),
-        tables.start_entry.reshape(-1),
-        tables.branch_entry.reshape(-1),
-        tables.choice_word.reshape(-1),
-    )
+    return build_tables(cmdp, draws)

@@ -14,7 +14,7 @@ from fastcmdp.embed.header import CTYPES, Prototype, header
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import jit
 from fastcmdp.kernels.embed import exports, memory
-from fastcmdp.kernels.embed.model import Model
+from fastcmdp.kernels.sampling.tables import Tables as Model
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def c_model(model: Model) -> Any:
     values: dict[str, Any] = {
         "n_states": model.state_row.size,
         "n_choices": model.choice_state.size,
-        "n_branches": len(model.branch_entry),
+        "n_branches": len(model.branch_entry) // 3,
         "n_signals": model.n_signals,
-        "n_starts": len(model.start_entry),
+        "n_starts": len(model.start_entry) // 3,
         "n_entries": model.row_state.size,
-        "record": model.choice_word.shape[1],
+        "record": model.words,
     }
     struct = _model_struct()()
     for name, kind in struct._fields_:

@@ -42,15 +42,15 @@ class _Episodes:
         if unavailable == "first":
             choice_of = np.where(choice_of < 0, cmdp.state_to_choice[:-1, None], choice_of).astype(np.int32)
         states = np.arange(cmdp.n_states, dtype=np.uint32)
-        branch_entry = np.empty((cmdp.n_branches, 3))
+        branch_entry = np.empty(3 * cmdp.n_branches)
         tables.build_branches(
             cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob, states, branch_entry
         )
-        start_entry = np.empty((int(np.count_nonzero(cmdp.start)), 3))
+        start_entry = np.empty(3 * int(np.count_nonzero(cmdp.start)))
         tables.build_start(cmdp.start, states, start_entry)
         self._rules = episodes.Rules(
-            branch_entry.reshape(-1),
-            start_entry.reshape(-1),
+            branch_entry,
+            start_entry,
             cmdp.choice_to_branch,
             choice_of,
             self.mask,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from fastcmdp.exact.constrained import Optimum, optimum
 from fastcmdp.exact.control import dual_value
+from fastcmdp.exact.deterministic import Deterministic, deterministic
 from fastcmdp.exact.evaluation import (
     Value,
     advantages,
@@ -39,11 +40,13 @@ from fastcmdp.exact.pool import Stage
 
 __all__ = [
     "FEASIBLE",
+    "Deterministic",
     "Frontier",
     "Optimum",
     "Stage",
     "Value",
     "advantages",
+    "deterministic",
     "dual_value",
     "evaluate",
     "evaluate_many",

@@ -22,9 +22,8 @@ from fastcmdp.exact.sweeps import Rows
 
 MOST_ROUNDS = 1_000  # of policy iteration
 SWEEPS = 10  # of value iteration before the first evaluation
-SLOW = (
-    0.9  # where the spread of T u - u falls less than by this in a sweep, Gauss-Seidel sweeps spread values
-)
+SLOW = 0.9  # a chain mixes slowly where a sweep shrinks the spread of T u - u by less than this
+SPREAD = 10  # Gauss-Seidel sweeps each way before a look, where chains mix slowly
 LOOSE = 0.1  # a policy is evaluated to this part of what the last sweep may still gain
 
 
@@ -43,7 +42,8 @@ class Control:
     def __init__(self, cmdp: CMDP, threads: int | None = None) -> None:
         self.cmdp = cmdp
         self.rows = Rows(cmdp, threads)
-        self._slow: bool | None = None  # not known yet
+        self._peaks = np.abs(cmdp.signals).max(axis=0)
+        self._slow = False  # as far as is known
 
     def respond(
         self,
@@ -65,31 +65,40 @@ class Control:
         signal = signals @ weights
         open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
         # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
-        size = max(float(np.abs(signals).max(axis=0) @ np.abs(weights)), 1e-300)
+        peaks = self._peaks if signals is cmdp.signals else np.abs(signals).max(axis=0)
+        size = max(float(peaks @ np.abs(weights)), 1e-300)
         finest = max(accuracy(cmdp.gamma), relative)
         settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
         values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
         choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
         low, high = self._look(open_to, values @ weights, choices, cold=not near)
-        # Where a chain mixes slowly, what a sweep still changes may add up over a whole horizon.
-        loose = LOOSE * (1 - cmdp.gamma if self._slow else 1.0) / size
-        allowance = max(finest, loose * (high - low))
+        allowance = max(finest, self._loose(low, high) / size)
         for _ in range(MOST_ROUNDS):
             taken = choices.copy()
             chain, right = rows.chosen(taken, signals)
-            values = solve(chain, right, np.inf, start=values, relative=allowance)
+            values = solve(chain, right, np.inf, start=values, relative=allowance, slowly=self._mixes_slowly)
             value = values @ weights
             low, high = rows.improve(open_to, value, after, choices)
             same = high <= settled or np.array_equal(taken, choices)
             if same and allowance <= finest:
                 attained = float(expected(cmdp, value[:, None])[0])
                 return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
-            allowance = finest if same else max(finest, loose * (high - low))
+            allowance = finest if same else max(finest, self._loose(low, high) / size)
             if same:
                 choices[:] = taken
             elif self._slow:
                 self._look(open_to, value, choices, cold=False)
         raise ModelError(f"policy iteration has not settled after {MOST_ROUNDS} rounds; gamma = {cmdp.gamma}")
+
+    def _loose(self, low: float, high: float) -> float:
+        """Residual up to which a policy is worth evaluating, after a sweep that changed values by low to high.
+
+        Where a chain mixes slowly, what a sweep still changes may add up over a whole horizon.
+        """
+        return LOOSE * (high - low) * (1 - self.cmdp.gamma if self._slow else 1.0)
+
+    def _mixes_slowly(self) -> None:
+        self._slow = True
 
     def _look(self, signal: Floats, value: Floats, choices: Integers, *, cold: bool) -> tuple[float, float]:
         """Greedy choices at what some sweeps make of the values (overwritten); the ends of the last change."""
@@ -106,7 +115,7 @@ class Control:
                 )  # evaluated by factors, which no path is too long for
                 self._slow = not few and spreads[-1] > SLOW ** (SWEEPS // 2) * spreads[-1 - SWEEPS // 2]
         if self._slow:
-            for _ in range(SWEEPS if cold else 1):
+            for _ in range(SPREAD):
                 rows.improve_in_place(signal, value, other, False)
                 rows.improve_in_place(signal, other, value, True)
         return rows.improve(signal, value, other, choices)

@@ -27,7 +27,7 @@ from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
 
-EXACT = 1e-10  # accuracy of a point, relative on the scale of (1-gamma) J
+EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -64,30 +64,32 @@ def solve(
     method: Method = "auto",
     start: Floats | None = None,
     relative: float = 0.0,
+    slowly: Callable[[], None] = lambda: None,
 ) -> Floats:
     """x (S, k) with x = right + gamma M x, M the rows of ``chain``.
 
     ``order`` is the norm in which gamma M is a contraction (inf for a chain, 1 for its transpose): the error is at
     most residual / (1-gamma) in it, so a residual of ``relative`` |right| proves that relative accuracy. It is
-    `accuracy` unless more is allowed. Iterations begin at ``start``.
+    `accuracy` unless more is allowed. Iterations begin at ``start``; ``slowly`` is called where plain sweeps do not
+    suffice.
     """
-    targets = max(relative, accuracy(chain.gamma)) * np.linalg.norm(right, order, axis=0)
+    targets = max(relative, accuracy(chain.gamma)) * _norms(right, order)
     if is_dense(chain.n_states, method):
         system = np.eye(chain.n_states) - chain.gamma * chain.matrix().toarray()
         solution = dense_solve(system, right)
-        residuals = np.linalg.norm(right - product(system, solution), order, axis=0)
+        residuals = _norms(right - product(system, solution), order)
     else:
         solution = (
             _sparse_solve(chain, right)
             if method == "direct"
-            else _iterate(chain, right, targets, order, method, start)
+            else _iterate(chain, right, targets, order, method, start, slowly)
         )
-        residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
+        residuals = _norms(_residual(chain, right, solution), order)
         if method == "auto" and not (residuals <= targets).all():
             if chain.n_states <= LARGEST_SPARSE:
                 return solve(chain, right, order, "direct")
             solution, _ = _sweep_all(chain, right, targets, order, solution, np.inf)
-            residuals = np.linalg.norm(_residual(chain, right, solution), order, axis=0)
+            residuals = _norms(_residual(chain, right, solution), order)
     worst = int(np.argmax(np.where(np.isnan(residuals), np.inf, residuals - targets)))
     check_residual(float(residuals[worst]), float(targets[worst]), method)
     return solution
@@ -142,6 +144,11 @@ def _is_narrow(chain: Chain) -> bool:
     return bool(width * chain.n_states <= MOST_BAND)
 
 
+def _norms(x: Floats, order: float) -> Floats:
+    """Norm of each column, one after the other: a reduction along the first of two axes is slow in NumPy."""
+    return np.array([np.linalg.norm(column, order) for column in x.T])
+
+
 def _residual(chain: Chain, right: Floats, x: Floats) -> Floats:
     after = np.empty_like(x)
     for pair in _pairs(x):
@@ -160,7 +167,13 @@ def _pairs(x: Floats) -> list[slice]:
 
 
 def _iterate(
-    chain: Chain, right: Floats, targets: Floats, order: float, method: Method, start: Floats | None
+    chain: Chain,
+    right: Floats,
+    targets: Floats,
+    order: float,
+    method: Method,
+    start: Floats | None,
+    slowly: Callable[[], None],
 ) -> Floats:
     """Fixed-point sweeps where these are quick, else sparse factors or Krylov's method; the caller judges."""
     if start is None:
@@ -168,6 +181,8 @@ def _iterate(
         start = right / (1 - chain.gamma) if order == 1 else np.zeros_like(right)
     start = np.where(targets > 0, start, 0.0)
     solution, done = _sweep_all(chain, right, targets, order, start, PATIENCE)
+    if not done.all():
+        slowly()
     if not done.all() and method == "auto" and chain.n_states <= LARGEST_SPARSE and _is_narrow(chain):
         return _sparse_solve(chain, right)
     for k in np.flatnonzero(~done):

@@ -14,7 +14,8 @@ from fastcmdp.exact.evaluation import expected, occupancies
 from fastcmdp.exact.linear import Floats, accuracy
 
 FAR = 0.5  # between weights that sum to 1: their policies have little in common
-KEPT = 12  # policies whose state values are kept
+KEPT = 12  # policies whose state values are kept at least
+KEPT_BYTES = 200_000_000  # and as many as take no more than this
 
 
 class Stage(NamedTuple):
@@ -63,7 +64,7 @@ class Pool:
         self.relative.append(relative)
         self.bounds.append(response.bound)
         self._state_values[k] = response.values
-        if len(self._state_values) > KEPT:
+        if len(self._state_values) > max(KEPT, KEPT_BYTES // response.values.nbytes):
             del self._state_values[min(self._state_values)]
         return k
 

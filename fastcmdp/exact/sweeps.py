@@ -43,7 +43,10 @@ def _by_blocks(
     kernel: Callable[..., None], arrays: tuple[Any, ...], rows: int, entries: int, threads: int
 ) -> None:
     blocks = -(-rows // BLOCK)
-    parts = max(1, min(threads, blocks)) if entries >= THREADED else 1
+    parts = min(threads, blocks) if entries >= THREADED else 1
+    if parts <= 1:
+        kernel(*arrays, BLOCK, 0, blocks)
+        return
     bounds = [blocks * i // parts for i in range(parts + 1)]
     others = [_pool().submit(kernel, *arrays, BLOCK, begin, end) for begin, end in pairwise(bounds[1:])]
     try:
@@ -70,9 +73,11 @@ class Chain(NamedTuple):
 
     def step(self, right: Floats, value: Floats, out: Floats) -> Floats:
         """out = right + gamma P value, for one or two columns; (k, 3): least, greatest and sum of |out - value|."""
-        change = np.empty((-(-self.n_states // BLOCK), value.shape[1], 3))
+        change: Floats = np.empty((-(-self.n_states // BLOCK), value.shape[1], 3))
         arrays = (*self[:3], right, self.gamma, value, out, change)
         _by_blocks(bellman.follow, arrays, self.n_states, len(self.prob), self.threads)
+        if len(change) == 1:
+            return change.reshape(change.shape[1:])
         return np.stack((change[:, :, 0].min(0), change[:, :, 1].max(0), change[:, :, 2].sum(0)), axis=1)
 
     def relax(self, right: Floats, old: Floats, out: Floats, backward: bool) -> None:

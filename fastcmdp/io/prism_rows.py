@@ -23,7 +23,7 @@ _TYPE = re.compile(r"#\s*Transitions\s*\((\w+)\)")
 
 
 @dataclass
-class Rows:
+class TextRows:
     """Entries of a `.tra` or `.trew`: parallel lists of arrays, one for each piece of the file."""
 
     states: list[NDArray[np.int32]] = field(default_factory=list)
@@ -77,14 +77,14 @@ class Table(NamedTuple):
     prob: NDArray[np.float64]
 
 
-def entries(path: Path, n_states: int | None = None, chain: bool = False) -> tuple[Head, Rows]:
+def entries(path: Path, n_states: int | None = None, chain: bool = False) -> tuple[Head, TextRows]:
     """The head and all entries of a `.tra`, or with ``n_states`` of a `.trew`."""
     with Unpacked(path) as file:
         head = head_of(file.read(LONGEST_HEAD), n_states)
         if n_states is None:
             chain = len(head.counts) == 2 or head.word == "dtmc"
         file.seek(head.end)
-        rows = Rows()
+        rows = TextRows()
         for lines in pieces(file, head.lines + 1):
             lines.drop_comments(b"#")
             (_add_rows if head.variant == "rows" else _add_plain)(lines, rows, chain)
@@ -133,7 +133,7 @@ def _refuse_other_kinds(word: str, number: int) -> None:
         raise ModelError(f"line {number}: a model of type {word.upper()}: {OTHER_KINDS[word]}")
 
 
-def _add_plain(lines: Lines, rows: Rows, chain: bool) -> None:
+def _add_plain(lines: Lines, rows: TextRows, chain: bool) -> None:
     """Lines `s k t value [action]`, or `s t value` of a chain."""
     filled = np.flatnonzero(lines.counts)
     width = 3 if chain else 4
@@ -165,7 +165,7 @@ def _add_plain(lines: Lines, rows: Rows, chain: bool) -> None:
     )
 
 
-def _add_rows(lines: Lines, rows: Rows, chain: bool) -> None:
+def _add_rows(lines: Lines, rows: TextRows, chain: bool) -> None:
     """Lines `s value:t value:t ... [action]`, one a choice, choices in their order."""
     filled = np.flatnonzero(lines.counts)
     if not filled.size:
@@ -206,7 +206,7 @@ def _add_rows(lines: Lines, rows: Rows, chain: bool) -> None:
 
 
 def model_of(
-    head: Head, rows: Rows, renormalize: bool
+    head: Head, rows: TextRows, renormalize: bool
 ) -> tuple[Table, NDArray[np.int32] | None, tuple[str, ...], tuple[str, ...]]:
     """The rows, the actions, their names, and notes."""
     if not len(rows):
@@ -241,7 +241,7 @@ def model_of(
     return Table(state_to_choice, choice_to_branch, targets, prob), *numbers_of(actions, names, ""), notes
 
 
-def _in_order(rows: Rows) -> list[NDArray[Any]]:
+def _in_order(rows: TextRows) -> list[NDArray[Any]]:
     """States, choices, targets, values, actions and lines of all entries, by state and choice."""
     columns = rows.states, rows.choices, rows.targets, rows.values, rows.actions, rows.lines
     entries = [np.concatenate(column) for column in columns]

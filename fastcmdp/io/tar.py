@@ -23,7 +23,7 @@ _REFUSED = {
 }  # fmt: skip
 
 
-class _Header(tarfile.TarInfo):
+class _TarHeader(tarfile.TarInfo):
     """A header; GNU archives keep times where others keep the first part of a long name."""
 
     @classmethod
@@ -48,7 +48,12 @@ def members(source: Unpacked) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
     seen = set()
     try:
         with tarfile.open(
-            fileobj=source, mode="r|", bufsize=AT_A_TIME, tarinfo=_Header, encoding="utf-8", errors="strict"
+            fileobj=source,
+            mode="r|",
+            bufsize=AT_A_TIME,
+            tarinfo=_TarHeader,
+            encoding="utf-8",
+            errors="strict",
         ) as archive:
             for info in archive:
                 name = _checked(info.name)

@@ -63,15 +63,24 @@ class Crew:
     ) -> None:
         self.pool.shutdown(wait=not self.abandoned)
 
-    def step(self, left: Any) -> None:
-        """One round: every replicate makes up to ``piece`` of the outer steps that it has left, int64[R]."""
+    def step(self, left: Any, stop: threading.Event | None = None) -> None:
+        """One round: every replicate makes up to ``piece`` of the outer steps that it has left, int64[R].
+
+        Raises
+        ------
+        Stopped
+            ``stop`` was set, and pieces at work were brought to an end.
+        """
         began = time.perf_counter()
         tasks = [
             self.pool.submit(self._advance, int(r), min(int(left[r]), self.piece))
             for r in np.flatnonzero(left)
         ]
         try:
-            wait(tasks)
+            while wait(tasks, None if stop is None else _PIECE).not_done:
+                if stop is not None and stop.is_set():
+                    self._stop(tasks)
+                    raise Stopped
         except KeyboardInterrupt:
             self._stop(tasks)
             raise
@@ -129,7 +138,7 @@ def advance_all(
     crew : Crew
     target : int
     stop : Event, optional
-        Looked at before each round.
+        Looked at before each round and while it lasts.
     tell : callable, optional
         Called after each round.
 
@@ -144,7 +153,7 @@ def advance_all(
     while (left := np.where(state.failed >= 0, 0, target - state.outer)).any():
         if stop is not None and stop.is_set():
             raise Stopped
-        crew.step(left)
+        crew.step(left, stop)
         if tell is not None:
             tell()
 

@@ -16,7 +16,7 @@ from fastcmdp.kernels.draws import word
 from fastcmdp.simulators.checks import LARGEST
 from fastcmdp.simulators.functions import called_back
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.simulators.trial import Trial
+from fastcmdp.simulators.trial import TrialRun
 
 _HANDLE, _OVER = 0, 1  # in the state vector; the observation follows
 _COMPARED = 100  # steps of two episodes from one seed that are compared
@@ -131,7 +131,7 @@ class GymSimulator(Simulator):
 
     source = "the environment's np_random"
 
-    def _run_trial(self, n: int) -> Trial:
+    def _run_trial(self, n: int) -> TrialRun:
         self._envs.n_costs = self.n_constraints
         self._envs.compare_episodes(min(n, _COMPARED))
         return super()._run_trial(n)

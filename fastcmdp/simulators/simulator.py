@@ -24,7 +24,7 @@ from fastcmdp.simulators.functions import (
     step_callback,
 )
 from fastcmdp.simulators.rolls import make_roll
-from fastcmdp.simulators.trial import Trial, run_trial
+from fastcmdp.simulators.trial import TrialRun, run_trial
 from fastcmdp.units import (
     Units,
     constraint_units,
@@ -420,7 +420,7 @@ class Simulator(Units):
                 )
         return _made_again, (type(self), self._arguments, self.fingerprint())
 
-    def _run_trial(self, n: int) -> Trial:
+    def _run_trial(self, n: int) -> TrialRun:
         return run_trial(self, n)
 
     def _set_units(self, reward_range: Any, cost_ranges: Any) -> None:

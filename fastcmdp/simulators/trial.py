@@ -24,7 +24,7 @@ _AGAIN = 100  # transitions that are made twice: the same stream gives the same 
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialRun:
     """What a trial run of n transitions has shown.
 
     Attributes
@@ -42,7 +42,7 @@ class Trial:
     high: Float
 
 
-def run_trial(simulator: Simulator, n: int) -> Trial:
+def run_trial(simulator: Simulator, n: int) -> TrialRun:
     """Run the functions under random actions, some of them twice.
 
     Raises
@@ -65,7 +65,7 @@ def run_trial(simulator: Simulator, n: int) -> Trial:
             f"{int(np.argmin(np.all(same, axis=0)))}; draw from {simulator.source} only, and keep nothing between calls"
         )
     digest = hashlib.sha256(states.tobytes() + signals.tobytes() + seen.tobytes()).digest()
-    return Trial(digest, seen, signals.min(axis=0), signals.max(axis=0))
+    return TrialRun(digest, seen, signals.min(axis=0), signals.max(axis=0))
 
 
 def _walk(

@@ -18,13 +18,15 @@ from fastcmdp.sweep.cost import Estimate, estimate
 from fastcmdp.sweep.durable import StoreError
 from fastcmdp.sweep.engines import ENGINES, engine
 from fastcmdp.sweep.models import Models
-from fastcmdp.sweep.progress import Progress, Status, status
+from fastcmdp.sweep.progress import Status, SweepProgress, status
 from fastcmdp.sweep.reading import loads, read
 from fastcmdp.sweep.report import Report, report
 from fastcmdp.sweep.specification import Algorithms, Sweep
 from fastcmdp.sweep.store import Failure, Store
 from fastcmdp.sweep.tasks import Plan, plan
 from fastcmdp.sweep.worker import Refused
+
+Progress = SweepProgress  # its earlier name
 
 __all__ = [
     "ENGINES",
@@ -41,6 +43,7 @@ __all__ = [
     "Store",
     "StoreError",
     "Sweep",
+    "SweepProgress",
     "analyse",
     "engine",
     "estimate",

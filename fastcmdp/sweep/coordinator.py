@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fastcmdp.algorithms.base import is_integer, is_positive, require
+from fastcmdp.algorithms.base import is_integer
+from fastcmdp.check import is_positive, require
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep import claims
 from fastcmdp.sweep.batches import BATCH, Batches, Tasks
@@ -22,7 +23,7 @@ from fastcmdp.sweep.cost import Cost, observations
 from fastcmdp.sweep.engines import Engine, WorkerDied, check_engine, refuse_unguarded
 from fastcmdp.sweep.engines import engine as choose_engine
 from fastcmdp.sweep.prepare import machine, prepare
-from fastcmdp.sweep.progress import Progress, Status, status_of
+from fastcmdp.sweep.progress import Status, SweepProgress, status_of
 from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.store import Failure, Store
@@ -43,7 +44,7 @@ def run(
     threads: int = 1,
     extend: bool = False,
     batch_seconds: float = BATCH,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[SweepProgress], object] | None = None,
 ) -> Status:
     """Run what a sweep still lacks.
 
@@ -63,7 +64,7 @@ def run(
     batch_seconds : float
         Work aimed at in a batch. What is under way when the sweep is killed is lost.
     progress : callable, optional
-        Called with a Progress about once a second.
+        Called with a SweepProgress about once a second.
 
     Returns
     -------
@@ -118,11 +119,11 @@ def _folder_of(sweep: Sweep | str | Path, folder: str | Path | None) -> Path:
     raise SettingError("a folder for the results is missing")
 
 
-def _sayer(progress: Callable[[Progress], object] | None) -> Callable[[str], object]:
+def _sayer(progress: Callable[[SweepProgress], object] | None) -> Callable[[str], object]:
     """What says at once what holds a session up: a note, or a warning to those who asked for no progress."""
     if progress is None:
         return lambda text: warnings.warn(text, RuntimeWarning, stacklevel=2)
-    return lambda text: progress(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, None, text))
+    return lambda text: progress(SweepProgress(0, 0, 0, 0, 0.0, 0.0, 0.0, None, text))
 
 
 @dataclass
@@ -143,7 +144,7 @@ class _Session:
         made: Plan,
         threads: int,
         batch_seconds: float,
-        tell: Callable[[Progress], object],
+        tell: Callable[[SweepProgress], object],
     ) -> None:
         self.store, self.plan, self.threads, self.tell = store, made, threads, tell
         self.claims = store.claims
@@ -339,7 +340,9 @@ class _Session:
         note, self.notes = "; ".join(self.notes), []
         done, rate = int(self.is_done.sum()), self.transitions / max(seconds, 1e-9)
         self.tell(
-            Progress(len(self.plan), done, self.failed, running, self.transitions, seconds, rate, left, note)
+            SweepProgress(
+                len(self.plan), done, self.failed, running, self.transitions, seconds, rate, left, note
+            )
         )
 
     def status(self) -> Status:

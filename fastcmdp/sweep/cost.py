@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import is_integer, require
+from fastcmdp.algorithms.base import is_integer
+from fastcmdp.check import require
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, plan
 from fastcmdp.sweep.worker import Batch, Outcome, Runs, execute, group_of, identity

@@ -15,7 +15,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.envs import GENERATORS, from_spec
 from fastcmdp.errors import SettingError
 from fastcmdp.io import ENDINGS, load
-from fastcmdp.simulator_names import is_simulator, simulator_named
+from fastcmdp.simulator_names import names_simulator, simulator_named
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.sweep.settings import Places, Where, as_list, query_text, require_at
 from fastcmdp.text import plain, unknown
@@ -50,7 +50,7 @@ class Model:
 
     def build(self) -> CMDP | Simulator:
         """The model itself; errors as of `fastcmdp.load`, `fastcmdp.envs.from_spec` and `simulator_named`."""
-        if is_simulator(self.spec):
+        if names_simulator(self.spec):
             return simulator_named(self.spec)
         if not self.is_file:
             return from_spec(self.spec)

@@ -17,7 +17,7 @@ import scipy
 
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.models import Model
-from fastcmdp.sweep.progress import Progress
+from fastcmdp.sweep.progress import SweepProgress
 from fastcmdp.sweep.reading import differences, read
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.store import Store
@@ -29,7 +29,7 @@ _APART = 2.0  # seconds between two words about planning
 
 
 def prepare(
-    sweep: Sweep | str | Path, store: Store, extend: bool, tell: Callable[[Progress], object]
+    sweep: Sweep | str | Path, store: Store, extend: bool, tell: Callable[[SweepProgress], object]
 ) -> Plan:
     """The plan of a sweep, in its folder: read if it is there, else made."""
     if isinstance(sweep, Sweep):
@@ -64,14 +64,14 @@ def prepare(
     return made
 
 
-def _planning(tell: Callable[[Progress], object]) -> Callable[[int, int], object]:
+def _planning(tell: Callable[[SweepProgress], object]) -> Callable[[int, int], object]:
     """What tells every few seconds how far the plan is."""
     last = [time.monotonic()]
 
     def told(done: int, models: int) -> None:
         if time.monotonic() - last[0] > _APART:
             last[0] = time.monotonic()
-            tell(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, None, f"planning: {done:,} of {models:,} models"))
+            tell(SweepProgress(0, 0, 0, 0, 0.0, 0.0, 0.0, None, f"planning: {done:,} of {models:,} models"))
 
     return told
 

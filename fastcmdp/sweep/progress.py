@@ -12,7 +12,7 @@ from fastcmdp.sweep.store import Failure, Store
 from fastcmdp.sweep.tasks import Plan
 
 
-class Progress(NamedTuple):
+class SweepProgress(NamedTuple):
     """What a progress callback is told, about once a second.
 
     Attributes

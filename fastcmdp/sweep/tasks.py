@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from fastcmdp.sweep.models import Model
 from fastcmdp.sweep.settings import place_of
 from fastcmdp.sweep.specification import Algorithms, Sweep
 from fastcmdp.text import plain
+from fastcmdp.worlds import has_table
 
 MOST_TASKS = 10_000_000  # of a sweep: a hundred gigabytes of memory, and years
 MOST_MODELS = 1_000_000
@@ -179,7 +180,7 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     omitted: list[Omitted] = []
     for i, (model, grid) in enumerate(models.values()):
         try:
-            world = World(model, build(model))
+            world = BuiltModel(model, build(model))
         except (ModelError, SettingError, OSError) as error:
             raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
         for entry in sweep.entries:
@@ -217,10 +218,10 @@ def _check_size(sweep: Sweep) -> None:
         )
 
 
-def build(model: Model) -> CMDP:
-    """The model, or an error that names it; a Simulator has what a plan reads of a model."""
+def build(model: Model) -> CMDP | Simulator:
+    """The model, or an error that names it."""
     try:
-        return cast(CMDP, model.build())
+        return model.build()
     except OSError as error:
         raise type(error)(
             f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
@@ -233,14 +234,15 @@ def build(model: Model) -> CMDP:
         raise SettingError(f"{model.label}: {error}") from error
 
 
-class World:
+class BuiltModel:
     """A model of a sweep, built."""
 
-    def __init__(self, model: Model, cmdp: CMDP) -> None:
+    def __init__(self, model: Model, cmdp: CMDP | Simulator) -> None:
         self.model, self.cmdp, self.fingerprint = model, cmdp, cmdp.fingerprint()
-        simulated = isinstance(cmdp, Simulator)
-        self.policy = PolicyName("log-linear" if simulated else "tabular")  # where none is given
-        self.size = (0, cmdp.n_actions) if isinstance(cmdp, Simulator) else (cmdp.n_states, cmdp.n_choices)
+        if has_table(cmdp):
+            self.policy, self.size = PolicyName("tabular"), (cmdp.n_states, cmdp.n_choices)
+        else:
+            self.policy, self.size = PolicyName("log-linear"), (0, cmdp.n_actions)
         self.bound: dict[str, tuple[Policy, Any]] = {}
 
     def policies(self, name: PolicyName) -> tuple[Policy, Any]:
@@ -251,7 +253,7 @@ class World:
         return self.bound[str(name)]
 
 
-def _policy(sweep: Sweep, entry: Algorithms, world: World) -> tuple[PolicyName, str]:
+def _policy(sweep: Sweep, entry: Algorithms, world: BuiltModel) -> tuple[PolicyName, str]:
     """The policy class of an algorithm on a model, its file with its folder, and the fingerprint of the policy."""
     text = entry.policy or sweep.policy
     name = policy_named(text) if text else world.policy
@@ -259,7 +261,7 @@ def _policy(sweep: Sweep, entry: Algorithms, world: World) -> tuple[PolicyName, 
         name = replace(name, features=str(sweep.folder / name.features))
     of = entry.variant().algorithm
     try:
-        if isinstance(world.cmdp, Simulator) and not of.simulation:
+        if not of.simulation and not has_table(world.cmdp):
             raise SettingError(f"{of.name} needs a model with a table")
         policy, bound = world.policies(name)
         of.check_policy(bound)
@@ -281,7 +283,7 @@ class Target(NamedTuple):
     capped: bool
 
 
-def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[Target]:
+def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP | Simulator) -> list[Target]:
     """Target, settings and whether they are capped, for all targets of an algorithm; None for those left out."""
     made = entry.variant()
     constants = dict(entry.constants) if isinstance(entry.constants, dict) else {}
@@ -338,7 +340,7 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP) -> list[
 
 
 def _configuration(
-    world: World, label: str, target: Target, sweep: Sweep, policy: str, policy_fingerprint: str
+    world: BuiltModel, label: str, target: Target, sweep: Sweep, policy: str, policy_fingerprint: str
 ) -> Configuration:
     """A configuration with its hash."""
     settings = target.settings

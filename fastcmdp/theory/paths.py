@@ -262,12 +262,13 @@ def sampled_steps(at: Point, policy: Policy | None, settings: PDANPG, n: int, se
     policy = policy or TabularSoftmax()
     unit = replace(settings, outer=1, eta=1.0, zeta=1.0, pilot=0)
     run = unit.run(TableWorld.of(at.cmdp, policy), seed, 1)
-    work, out = run.work(), np.empty((n, len(at.theta)))
-    for row in out:
-        run.state.theta[0], run.state.dual[0] = at.theta, at.dual
-        run.refresh()
-        run.advance(0, 1, work)
-        row[:] = run.state.theta[0] - at.theta
+    out = np.empty((n, len(at.theta)))
+    with Crew(run, 1, piece=1) as crew:
+        for k, row in enumerate(out):
+            run.state.theta[0], run.state.dual[0] = at.theta, at.dual
+            run.refresh()
+            advance_all(crew, k + 1)
+            row[:] = run.state.theta[0] - at.theta
     return out
 
 

@@ -245,7 +245,7 @@ def practical_schedule(
     >>> cmdp = fc.envs.garnet(gamma=0.9)
     >>> coarse, fine = practical_schedule(cmdp, 0.2), practical_schedule(cmdp, 0.1)
     >>> fine.outer / coarse.outer, fine.inner - coarse.inner  # 4 times K, 80 log 2 more H
-    (4.0, 55)
+    (4.0, 56)
     """
     steps: dict[str, Any] = {"c_eta": c_eta, "c_zeta": c_zeta}
     return PDANPG.for_epsilon(cmdp, epsilon, c_K=c_K, c_H=c_H, **(steps | settings))

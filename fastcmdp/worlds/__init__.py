@@ -23,13 +23,19 @@ __all__ = [
     "World",
     "default_policy",
     "has_table",
+    "is_simulator",
     "world_of",
 ]
 
 
+def is_simulator(value: object) -> TypeIs[Simulator]:
+    """Whether a value of any kind is a simulator."""
+    return isinstance(value, Simulator)
+
+
 def default_policy(model: CMDP | Simulator) -> Policy:
     """The policy class where none is given."""
-    return LogLinear() if isinstance(model, Simulator) else TabularSoftmax()
+    return LogLinear() if is_simulator(model) else TabularSoftmax()
 
 
 def has_table(model: CMDP | Simulator) -> TypeIs[CMDP]:

@@ -14,7 +14,7 @@ from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import Actions, row_space
 from fastcmdp.policies import BoundPolicy, Policy
-from fastcmdp.tables import build_tables, n_action_entries, row_states
+from fastcmdp.tables import build_tables
 from fastcmdp.worlds.world import Float, World
 
 EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
@@ -77,13 +77,13 @@ class TableWorld(World):
     def actions(self, theta: Float, n_visited: int, n_draws: float) -> Actions | LazyActions:
         """Action tables: of all states, or where theta touches more states than are drawn from, on demand."""
         cmdp, tables = self.model, self.tables
-        entry = np.empty((n_action_entries(tables), 3), tables.branch_entry.dtype)
+        entry = np.empty(3 * tables.row_state.size, tables.branch_entry.dtype)
         prob = np.empty(cmdp.n_choices)
         if isinstance(self.policy.data, Tabular) or n_draws > cmdp.n_states:
             return Actions(entry, prob)
         return LazyActions(
-            entry, prob, np.zeros(cmdp.n_states, np.int64), np.ones(1, np.int64), row_states(tables),
-            self.policy.data, theta, row_space(2 * cmdp.widest), np.zeros(1, np.int64),
+            entry, prob, np.zeros(cmdp.n_states, np.int64), np.ones(1, np.int64), self.policy.data,
+            theta, row_space(2 * cmdp.widest), np.zeros(1, np.int64),
         )  # fmt: skip
 
     def refresh(self, actions: Actions | LazyActions, theta: Float) -> None:

@@ -169,11 +169,29 @@ def estimate_on_tables(tables, policy, theta, actions, steps, rng, critic, d, n_
 
 
 @kernel
+def signal_to_improve(steps, state, value, violated, r, root_t):
+    """One of the violated constraints, any as likely as another, else 0: the reward; violated: work space."""
+    n_violated = 0
+    for i in range(violated.shape[0]):
+        tol = steps.tol[i]
+        if steps.adaptive_tol:
+            tol *= math.sqrt(level_of(state, r, 1 + i)) / root_t
+        if not value[1 + i] >= -tol:
+            violated[n_violated] = i
+            n_violated += 1
+    if n_violated == 0:
+        return 0
+    if n_violated == 1:
+        return 1 + violated[0]
+    return 1 + violated[((next_word(state.rng[r], 0) >> HALF) * U64(n_violated)) >> HALF]
+
+
+@kernel
 def advance(tables, policy, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r; it stops early where a number ceases to be finite."""
     m = tables.n_signals - 1
     theta, critic, rng, sums = state.theta[r], state.critic[r], state.rng[r], state.sums[r]
-    value, square, violated = work.value, work.square, work.violated
+    value, square = work.value, work.square
     d = theta.shape[0]
     root_t = math.sqrt(steps.n_outer)
     for _ in range(n_steps):
@@ -185,19 +203,8 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             state.visits[r] = 0
         work.gradients.tag[:] = -1  # theta has changed
         n_pairs = learn(
-            tables,
-            policy,
-            theta,
-            actions,
-            steps,
-            rng,
-            state.chain[r],
-            state.visits[r],
-            state.place[r],
-            critic,
-            d,
-            work,
-        )
+            tables, policy, theta, actions, steps, rng, state.chain[r], state.visits[r], state.place[r], critic, d, work
+        )  # fmt: skip
         if leaves(tables.stop):
             break
         if n_pairs < 0:
@@ -205,19 +212,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
             break
         state.samples[r] += steps.n_inner
         estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work)
-        n_violated = 0
-        for i in range(m):
-            tol = steps.tol[i]
-            if steps.adaptive_tol:
-                tol *= math.sqrt(level_of(state, r, 1 + i)) / root_t
-            if not value[1 + i] >= -tol:
-                violated[n_violated] = i
-                n_violated += 1
-        signal = 0
-        if n_violated == 1:
-            signal = 1 + violated[0]
-        elif n_violated > 1:
-            signal = 1 + violated[((next_word(rng, 0) >> HALF) * U64(n_violated)) >> HALF]
+        signal = signal_to_improve(steps, state, value, work.violated, r, root_t)
         h = steps.step
         if steps.adaptive_step:
             level = level_of(state, r, signal)

@@ -171,6 +171,25 @@ def mean_and_variance(total, n, k):
 
 
 @kernel
+def move_duals(steps, state, total, r, n_inner, root_k):
+    """The dual step of replicate r, from the batch's estimates of J; in a pilot step its lengths are measured only."""
+    dual = state.dual[r]
+    m = dual.shape[0]
+    for i in range(m):
+        estimate = total[n_inner, 1 + i]
+        if not steps.fresh:
+            estimate, _ = mean_and_variance(total, n_inner, 1 + i)
+        zeta = steps.zeta_scale[i]
+        if steps.adaptive_zeta:
+            zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root_k)
+            zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
+        if state.outer[r] >= 0:
+            state.sums[r, 1 + m + i] += dual[i]
+            moved = dual[i] - zeta * (estimate - steps.margin[i])
+            dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+
+
+@kernel
 def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
 
@@ -208,18 +227,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
         if learning:
             n = n_inner + 1 if steps.fresh else n_inner
             add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
-        for i in range(m):
-            estimate = work.occupancy_total[n_inner, 1 + i]
-            if not steps.fresh:
-                estimate, _ = mean_and_variance(work.occupancy_total, n_inner, 1 + i)
-            zeta = steps.zeta_scale[i]
-            if steps.adaptive_zeta:
-                zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root_k)
-                zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
-            if learning:
-                state.sums[r, 1 + m + i] += dual[i]
-                moved = dual[i] - zeta * (estimate - steps.margin[i])
-                dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        move_duals(steps, state, work.occupancy_total, r, n_inner, root_k)
         eta = steps.eta_scale
         if steps.adaptive_eta:
             level = level_of(state, r, 0)

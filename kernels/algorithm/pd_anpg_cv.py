@@ -69,7 +69,7 @@ class Work(NamedTuple):
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H, F]
     correction: np.ndarray  # float64[2H, F]
-    record: Any  # (uint64[C, W], float64[C, W]): see corrected.py
+    record: Any  # (uint64[C W], float64[C W]): see corrected.py
     seen: np.ndarray  # uint64[n]
     mean: np.ndarray  # float64[S, F]: Wbar
     plug: np.ndarray  # float64[F]: the critic's J
@@ -90,7 +90,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
     An action that was never tried counts as the average of those that were: W is written there.
     """
     state_to_choice, signal, n_signals = tables.state_to_choice, tables.choice_signal, tables.n_signals
-    out = record[1]
+    out, words = record[1], tables.words
     for s in range(mean.shape[0]):
         first, end = state_to_choice[s], state_to_choice[s + 1]
         tried = 0.0
@@ -108,7 +108,7 @@ def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, 
             for k in range(n_signals):
                 if choice_count[q] == 0.0:
                     critic[q, k] = mean[s, k]
-                out[q, 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
+                out[words * q + 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
     plug[:] = 0.0
     for i in range(graph.start_state.shape[0]):
         for k in range(n_signals):
@@ -128,7 +128,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[j] = -1
     job_wanders[:] = _U64(0)
     n_seen, first = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
         work.occupancy_total, work.pair, work.seen, 0,
     )  # fmt: skip
     if leaves(tables.stop):  # then pairs are none
@@ -140,7 +140,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_wanders[n + h] = _U64(1)
     jobs = n + n_wanders
     n_seen, second = corrected_rollouts(
-        tables, actions, graph.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
+        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
         work.record, work.correction, work.last_pair, work.seen, n_seen,
     )  # fmt: skip
     return n_seen, first + second

@@ -33,11 +33,16 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.policy.softmax import refresh_states
 from fastcmdp.kernels.sampling.lanes import branch_bits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, RowSpace, draw_action, draw_label, state_of_row
+from fastcmdp.kernels.sampling.tables import (
+    RowSpace,
+    branch_row,
+    draw_action,
+    draw_label,
+    draw_start,
+    state_of_row,
+)
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.words import LOW, ONE, TWO, U64
-
-_LENGTH = np.uint64((1 << 24) - 1)
 
 
 class Steps(NamedTuple):
@@ -75,7 +80,6 @@ class RunState(NamedTuple):
 class Work(NamedTuple):
     """Work space of one thread, and what all threads read."""
 
-    row_state: np.ndarray  # int32[P]: state of the row that begins at an entry
     start_state: np.ndarray  # int64[n]: support of the start distribution
     start_prob: np.ndarray  # float64[n]
     prob: np.ndarray  # float64[A]
@@ -144,8 +148,8 @@ def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, alp
         return q
     _renew(policy, tables, actions, theta, drawn, np.int64(s), work.one, work.space)
     top[s] = 0.0
-    alias = actions.entry.reshape(-1)
-    return draw_action(alias, U64(tables.state_row[s]), branch_bits(alias, next_word(rng, 0)))
+    bits = branch_bits(actions.entry, next_word(rng, 0))
+    return draw_action(actions.entry, U64(tables.state_row[s]), bits)
 
 
 @inlined
@@ -175,18 +179,39 @@ def _draw(
     return (first + min(U64(unit(alias, bits) * np.float64(n)), n - ONE) if explores else q), doubt
 
 
+@inlined
+def _add_start_values(
+    state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value, alpha, horizon,
+    every, start, wide,
+):  # fmt: skip
+    """Add to value the plug-in estimates of J, over all start states or from this one."""
+    for j in range(start_state.shape[0] if every else 1):
+        at = U64(start_state[j]) if every else start
+        first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
+        _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+        most = -np.inf
+        for q in range(first, last):
+            most = max(most, theta[q])
+        total = 0.0
+        for q in range(first, last):
+            prob[q - first] = math.exp(theta[q] - most)
+            total += prob[q - first]
+        # A look comes once in 1/(1-gamma) steps and stands for all of them.
+        share = (start_prob[j] if every else horizon) / total
+        for q in range(first, last):
+            for k in range(wide):
+                value[k] += share * prob[q - first] * critic[wide * q + k]
+
+
 @kernel
 def advance(policy, tables, actions, steps, state, work, r, n_steps):
     """Make n_steps steps of replicate r: transition, actor, dual, critics; all rows are up to date after step K."""
     m = tables.n_signals - 1
-    # Flat arrays of their own names and unsigned indices, as in rollouts.
-    start_entry, entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    alias = actions.entry.reshape(-1)
-    choice_word, signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    state_to_choice, row_state = tables.state_to_choice, work.row_state
+    # Arrays of their own names and unsigned indices, as in rollouts.
+    start_entry, entry, alias = tables.start_entry, tables.branch_entry, actions.entry
+    choice_word, signal, words = tables.choice_word, tables.choice_number, U64(tables.words)
+    state_to_choice, row_state = tables.state_to_choice, tables.row_state
     start_state, start_prob, prob = work.start_state, work.start_prob, work.prob
-    words = U64(tables.choice_word.shape[1])
-    n_start = U64(tables.start_entry.shape[0])
     wide = U64(state.critic.shape[2])
     theta, drawn, critic = state.theta[r], state.drawn[r], state.critic[r].reshape(-1)
     since, top, highest = state.since[r].reshape(-1), state.top[r], state.highest[r]
@@ -208,7 +233,7 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     else:
         left = geometric_horizon(next_word(rng, 0), log_gamma_inverse)
         word = next_word(rng, 0)
-        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
+        code = draw_start(start_entry, branch_bits(entry, word))
         s = state_of_row(row_state, code)
         here, doubt = _draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
@@ -222,8 +247,8 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     for _ in range(n_steps):
         # s' ~ P(. | s, a), a' ~ behaviour of pi_k in s'
         word = next_word(rng, 0)
-        branches = choice_word[words * here]
-        code = draw_label(entry, branches >> LENGTH_BITS, branches & _LENGTH, branch_bits(entry, word))
+        first, n = branch_row(choice_word[words * here])
+        code = draw_label(entry, first, n, branch_bits(entry, word))
         there = state_of_row(row_state, code)
         then, doubt = _draw(
             alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
@@ -249,24 +274,12 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
             if look:
                 left = geometric_horizon(next_word(rng, 0), log_gamma_inverse)
                 word = next_word(rng, 0)
-                code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
+                code = draw_start(start_entry, branch_bits(entry, word))
                 start = state_of_row(row_state, code)
-            for j in range(start_state.shape[0] if every else 1):
-                at = U64(start_state[j]) if every else start
-                first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
-                _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
-                most = -np.inf
-                for q in range(first, last):
-                    most = max(most, theta[q])
-                total = 0.0
-                for q in range(first, last):
-                    prob[q - first] = math.exp(theta[q] - most)
-                    total += prob[q - first]
-                # A look comes once in 1/(1-gamma) steps and stands for all of them.
-                share = (start_prob[j] if every else horizon) / total
-                for q in range(first, last):
-                    for k in range(wide):
-                        value[k] += share * prob[q - first] * critic[wide * q + k]
+            _add_start_values(
+                state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value,
+                alpha, horizon, every, start, wide,
+            )  # fmt: skip
             for k in range(1 + m):
                 sums[k] += value[k]
             if look and restart:

@@ -149,9 +149,9 @@ def _sizes(rows):
     """(start states, action entries, words of a record) of a checked fcmdp_rows."""
     i = integers(rows, 11)
     return (
-        rows_of.supported(doubles(i[9], i[0])),
-        rows_of.row_entries(integers(i[4], i[0] + 1)),
-        rows_of.record_words(i[3]),
+        tables.supported(doubles(i[9], i[0])),
+        tables.row_entries(integers(i[4], i[0] + 1)),
+        tables.record_words(i[3]),
     )
 
 
@@ -205,10 +205,9 @@ def build(rows, memory, model):
     state_to_choice = integers(given[4], n_states + 1)
     for s in range(n_states + 1):
         made.state_to_choice[s] = state_to_choice[s]
-    made.flat_word[:] = np.uint64(0)
+    made.choice_word[:] = np.uint64(0)
     try:
-        rows_of.fill_model(
-            state_to_choice,
+        tables.fill_tables(
             integers(given[5], n_choices + 1),
             carray(pointer(given[6]), (n_branches,), np.int32),
             doubles(given[7], n_branches),

@@ -8,8 +8,8 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
 from fastcmdp.kernels.embed import model as rows
-from fastcmdp.kernels.embed.model import Model, Policy
 from fastcmdp.kernels.jit import inlined
+from fastcmdp.kernels.sampling.tables import Actions, Tables
 
 VERSION = 1
 
@@ -101,41 +101,36 @@ def stream_at(address):
 
 @inlined
 def entries(address, n):
-    return carray(pointer(address), (n, 3), np.uint32)
+    return carray(pointer(address), (3 * n,), np.uint32)
 
 
 @inlined
 def model_at(address):
-    """The Model over the arrays that a fcmdp_model points to."""
+    """The Tables over the arrays that a fcmdp_model points to."""
     i, x = integers(address, 16), doubles(address, 16)
     n_states, n_choices, n_branches, n_starts, n_entries, record = i[0], i[1], i[2], i[4], i[5], i[6]
-    return Model(
+    return Tables(
         entries(i[12], n_starts),
         entries(i[13], n_branches),
-        carray(pointer(i[11]), (n_choices, record), np.uint64),
+        words(i[11], n_choices * record),
+        doubles(i[11], n_choices * record),
         table(i[11], n_choices, record),
         carray(pointer(i[10]), (n_choices,), np.int32),
         integers(i[9], n_states + 1),
         carray(pointer(i[14]), (n_states,), np.uint32),
+        carray(pointer(i[15]), (n_entries,), np.int32),
+        record,
         x[7],
         x[8],
         i[3],
-        carray(pointer(i[15]), (n_entries,), np.int32),
-        carray(pointer(i[12]), (3 * n_starts,), np.uint32),
-        carray(pointer(i[13]), (3 * n_branches,), np.uint32),
-        words(i[11], n_choices * record),
+        integers(i[9], 1),  # in the place of stop: state_to_choice begins with 0, go on
     )
 
 
 @inlined
 def policy_at(model, entry, prob):
-    """The Policy over entries and probabilities; single draws need no probabilities."""
-    n = model.row_state.shape[0]
-    return Policy(
-        entries(entry, n),
-        doubles(prob, model.choice_state.shape[0]),
-        carray(pointer(entry), (3 * n,), np.uint32),
-    )
+    """The Actions over entries and probabilities; single draws need no probabilities."""
+    return Actions(entries(entry, model.row_state.shape[0]), doubles(prob, model.choice_state.shape[0]))
 
 
 @inlined

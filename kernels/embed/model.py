@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.jit import inlined, kernel
+from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling import tables
 from fastcmdp.kernels.typed import are_alike
-from fastcmdp.kernels.words import ONE, U64
-
-_LINE = 8  # words in a cache line
-_RECORD = 4  # a choice's record is a multiple of this many words
 
 # What ``check`` finds. C hosts get the same numbers.
 OK = 0
@@ -28,61 +23,6 @@ NOT_FINITE = -6
 BAD_DISCOUNT = -7
 OUT_OF_RANGE = -8
 NO_MEMORY = -9
-
-
-class Model(NamedTuple):
-    """What the sampler reads of a model: the fields of ``Tables``, in that order, and more of them for single steps.
-
-    The flat arrays are views. Made anew in each step, or reached through a tuple in a tuple, they would cost four
-    times the step itself in reference counts.
-    """
-
-    start_entry: np.ndarray
-    branch_entry: np.ndarray
-    choice_word: np.ndarray
-    choice_signal: np.ndarray  # float64[C, W]: columns 1..1+m hold the reward and the constraints of a choice
-    choice_state: np.ndarray  # int32[C]: the state of a choice
-    state_to_choice: np.ndarray  # int64[S+1]: choices of a state
-    state_row: np.ndarray
-    log_gamma_inverse: float
-    horizon: float  # 1 / (1 - gamma)
-    n_signals: int  # 1 + m
-    row_state: np.ndarray  # int32[P]: the state whose action entries begin here
-    flat_start: np.ndarray
-    flat_branch: np.ndarray
-    flat_word: np.ndarray  # uint64[C W]
-
-
-class Policy(NamedTuple):
-    """Action probabilities and their alias entries: the fields of ``Actions``, and a flat view."""
-
-    entry: np.ndarray
-    prob: np.ndarray  # float64[C]
-    flat: np.ndarray
-
-
-@inlined
-def tables_of(model):
-    """The fields that the solvers' kernels take, in their type: so one compilation serves both."""
-    return tables.Tables(
-        model.start_entry,
-        model.branch_entry,
-        model.choice_word,
-        model.choice_signal,
-        model.choice_state,
-        model.state_to_choice,
-        model.state_row,
-        model.log_gamma_inverse,
-        model.horizon,
-        model.n_signals,
-        model.state_to_choice,  # in the place of stop: it begins with 0, go on
-    )
-
-
-@inlined
-def actions_of(policy):
-    """The same of a policy."""
-    return tables.Actions(policy.entry, policy.prob)
 
 
 @kernel
@@ -139,52 +79,6 @@ def check(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
 
 
 @kernel
-def row_entries(state_to_choice):
-    """P, the number of action entries: every state's choices rounded up to a power of two."""
-    n = 0
-    for s in range(state_to_choice.shape[0] - 1):
-        length = 1
-        while length < state_to_choice[s + 1] - state_to_choice[s]:
-            length *= 2
-        n += length
-    return n
-
-
-@kernel
-def supported(start):
-    """The number of start states."""
-    n = 0
-    for s in range(start.shape[0]):
-        n += start[s] > 0.0
-    return n
-
-
-@kernel
-def record_words(n_signals):
-    """W, the 64-bit words of a choice's record."""
-    return -(-(1 + max(2, n_signals)) // _RECORD) * _RECORD
-
-
-@kernel
-def fill_model(
-    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, model
-):  # fmt: skip
-    """Fill the arrays of a model whose scalars and state_to_choice are set."""
-    tables.build_state_rows(state_to_choice, model.state_row)
-    for s in range(model.state_row.shape[0]):
-        code = U64(model.state_row[s])
-        model.row_state[(code ^ (code & (~code + ONE))) >> ONE] = s
-        for q in range(state_to_choice[s], state_to_choice[s + 1]):
-            model.choice_state[q] = s
-    tables.build_branches(choice_to_branch, branch_target, branch_prob, model.state_row, model.branch_entry)
-    tables.build_choice_words(choice_to_branch, model.choice_word)
-    for q in range(signals.shape[0]):
-        for k in range(signals.shape[1]):
-            model.choice_signal[q, 1 + k] = signals[q, k]
-    tables.build_start(start, model.state_row, model.start_entry)
-
-
-@kernel
 def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma):
     """The tables of a model in compressed rows; ValueError if it is none.
 
@@ -207,33 +101,10 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
         if found == NOT_FINITE:
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
-    n_states, n_choices = state_to_choice.shape[0] - 1, choice_to_branch.shape[0] - 1
-    words = record_words(signals.shape[1])
-    memory = np.zeros(n_choices * words + _LINE, np.uint64)
-    first = (
-        _LINE - (np.int64(memory.ctypes.data) >> 3) % _LINE
-    ) % _LINE  # a record then stays on its cache line
-    choice_word = memory[first : first + n_choices * words].reshape(n_choices, words)
-    start_entry = np.empty((supported(start), 3), np.uint32)
-    branch_entry = np.empty((branch_target.shape[0], 3), np.uint32)
-    model = Model(
-        start_entry,
-        branch_entry,
-        choice_word,
-        choice_word.view(np.float64),
-        np.empty(n_choices, np.int32),
-        state_to_choice.astype(np.int64),
-        np.empty(n_states, np.uint32),
-        1.0 / math.log(gamma),
-        1.0 / (1.0 - gamma),
-        signals.shape[1],
-        np.zeros(row_entries(state_to_choice), np.int32),
-        start_entry.reshape(-1),
-        branch_entry.reshape(-1),
-        choice_word.reshape(-1),
+    like = np.empty(0, np.uint32)
+    return tables.build_tables(
+        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
     )
-    fill_model(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, model)
-    return model
 
 
 # Policies.
@@ -250,8 +121,8 @@ def policy(model, prob):
             raise ValueError(
                 "prob of a state is negative, NaN, or does not sum to 1 (as float64, to rounding)"
             )
-    entry = np.empty((model.row_state.shape[0], 3), model.branch_entry.dtype)
-    actions = Policy(entry, prob.astype(np.float64), entry.reshape(-1))
+    entry = np.empty(3 * model.row_state.shape[0], model.branch_entry.dtype)
+    actions = tables.Actions(entry, prob.astype(np.float64))
     refresh(model, actions)
     return actions
 
@@ -260,8 +131,8 @@ def policy(model, prob):
 def require_policy(model, actions):
     """ValueError unless the policy has the sizes of the model, and entries of its kind of draws."""
     n, n_choices = model.row_state.shape[0], model.choice_state.shape[0]
-    fits = actions.entry.shape[0] == n and actions.entry.shape[1] == 3 and actions.flat.shape[0] == 3 * n
-    if not fits or actions.prob.shape[0] != n_choices or not are_alike(actions.entry, model.branch_entry):
+    fits = actions.entry.shape[0] == 3 * n and actions.prob.shape[0] == n_choices
+    if not fits or not are_alike(actions.entry, model.branch_entry):
         raise ValueError("the policy belongs to another model; policy(model, prob) makes one for this")
 
 
@@ -289,7 +160,7 @@ def refresh(model, actions):
         if not 0.0 < total < np.inf:
             raise ValueError("prob of a state is negative, NaN or infinite, or all 0")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    tables.fill_actions(tables_of(model), actions_of(actions), space)
+    tables.fill_actions(model, actions, space)
 
 
 @kernel
@@ -305,4 +176,4 @@ def softmax(model, theta, actions):
         if not math.isfinite(theta[q]):
             raise ValueError("theta is not finite")
     space = tables.row_space(2 * widest_row(model.state_to_choice))
-    refresh_all(Tabular(theta.shape[0]), theta, tables_of(model), actions_of(actions), space)
+    refresh_all(Tabular(theta.shape[0]), theta, model, actions, space)

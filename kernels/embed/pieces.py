@@ -16,18 +16,17 @@ from numba import types
 from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.draws import word
-from fastcmdp.kernels.embed.model import actions_of, require_policy, tables_of, widest_row
+from fastcmdp.kernels.embed.model import require_policy, widest_row
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.learning import asgd as inner_loop
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling import rollouts, tables
+from fastcmdp.kernels.sampling.lanes import branch_bits
 from fastcmdp.kernels.seeding import seed_lanes, seed_stream
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.typed import are_doubles, are_lanes, require_stream
-from fastcmdp.kernels.words import LOW, ONE, U64
-
-_LENGTH = np.uint64((1 << 24) - 1)
+from fastcmdp.kernels.words import LOW, U64
 
 
 class Batch(NamedTuple):
@@ -82,22 +81,19 @@ def next_whole_word(entry, rng, drawn):
 @inlined
 def _start_code(model, drawn):
     """Row code of a start state."""
-    bits = rollouts.branch_bits(model.flat_start, drawn)
-    return tables.draw_label(model.flat_start, U64(0), U64(model.start_entry.shape[0]), bits)
+    return tables.draw_start(model.start_entry, branch_bits(model.start_entry, drawn))
 
 
 @inlined
 def _next_code(model, q, drawn):
     """Row code of the state after choice q."""
-    row = model.flat_word[U64(q) * U64(model.choice_word.shape[1])]
-    bits = rollouts.branch_bits(model.flat_branch, drawn)
-    return tables.draw_label(model.flat_branch, row >> tables.LENGTH_BITS, row & _LENGTH, bits)
+    first, n = tables.branch_row(model.choice_word[U64(q) * U64(model.words)])
+    return tables.draw_label(model.branch_entry, first, n, branch_bits(model.branch_entry, drawn))
 
 
 @inlined
 def _state(model, code):
-    n = code & (~code + ONE)
-    return np.int64(model.row_state[(code ^ n) >> ONE])
+    return np.int64(tables.state_of_row(model.row_state, code))
 
 
 @inlined
@@ -115,8 +111,8 @@ def next_state(model, rng, q):
 @inlined
 def act(model, actions, rng, s):
     """A choice of state s drawn from the policy, with one word."""
-    bits = rollouts.branch_bits(actions.flat, word(rng))
-    return np.int64(tables.draw_action(actions.flat, U64(model.state_row[s]), bits))
+    bits = branch_bits(actions.entry, word(rng))
+    return np.int64(tables.draw_action(actions.entry, U64(model.state_row[s]), bits))
 
 
 @inlined
@@ -124,7 +120,7 @@ def first_pair(model, actions, rng):
     """State and action at the start, as a choice; one word for both (two for exact draws)."""
     drawn = word(rng)
     code = _start_code(model, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, second(actions.flat, rng, drawn)))
+    return np.int64(tables.draw_action(actions.entry, code, second(actions.entry, rng, drawn)))
 
 
 @inlined
@@ -132,7 +128,7 @@ def step(model, actions, rng, q):
     """One transition: the next state after choice q and its action, as a choice; one word (two for exact draws)."""
     drawn = word(rng)
     code = _next_code(model, q, drawn)
-    return np.int64(tables.draw_action(actions.flat, code, second(actions.flat, rng, drawn)))
+    return np.int64(tables.draw_action(actions.entry, code, second(actions.entry, rng, drawn)))
 
 
 @kernel
@@ -207,7 +203,7 @@ def sample_batch(model, actions, lanes, fresh, room):
         raise ValueError(
             "the batch belongs to another model or has arrays of several sizes; batch(model, n_pairs)"
         )
-    return pd_anpg.sample_batch(tables_of(model), actions_of(actions), lanes, n_pairs, fresh, room)
+    return pd_anpg.sample_batch(model, actions, lanes, n_pairs, fresh, room)
 
 
 # Updates.
@@ -263,7 +259,7 @@ def asgd_of_pairs(model, actions, steps, pair, target, omega):
         np.empty(n_slots, np.int64),
         np.full(n_choices, -1, np.int32),
     )
-    n = collect_scores(Tabular(n_choices), omega, tables_of(model), actions, pair, n_steps, scores)
+    n = collect_scores(Tabular(n_choices), omega, model, actions, pair, n_steps, scores)
     weights, space = _inner_space(steps, n_steps, n_slots)
     found = np.empty(n_slots)
     inner_loop.asgd(scores, steps, weights, target, n_steps, n, space, found)
@@ -288,7 +284,7 @@ def asgd_tabular(model, actions, steps, pair, target, omega):
     for h in range(n_steps):
         if pair[h] < 0 or pair[h] >= n_choices:
             raise ValueError("pair holds a number that is no choice of the model")
-    asgd_of_pairs(model, actions_of(actions), steps, pair, target, omega)
+    asgd_of_pairs(model, actions, steps, pair, target, omega)
 
 
 @kernel

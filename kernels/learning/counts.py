@@ -36,7 +36,6 @@ class Graph(NamedTuple):
     choice_to_branch: np.ndarray  # int64[C+1]
     target: np.ndarray  # int32[B]
     rejected: np.ndarray  # int32[B]: branch counted where entry b of the alias table rejects
-    row_state: np.ndarray  # int32[P]: state of the row of action entries that begins there
     start_state: np.ndarray  # int64[n]: support of rho
     start_prob: np.ndarray  # float64[n]
 
@@ -45,13 +44,13 @@ class Graph(NamedTuple):
 def fill_rejected(tables, graph):
     """Fill ``graph.rejected``: the branch of the same choice with the target that each entry leads to."""
     first, target, rejected = graph.choice_to_branch, graph.target, graph.rejected
-    entry = tables.branch_entry.reshape(-1)
+    entry = tables.branch_entry
     branch_of = np.zeros(tables.state_row.shape[0], np.int32)
     for q in range(first.shape[0] - 1):
         for b in range(first[q], first[q + 1]):
             branch_of[target[b]] = b
         for b in range(first[q], first[q + 1]):
-            rejected[b] = branch_of[np.int64(state_of_row(graph.row_state, _U64(entry[3 * b + 2])))]
+            rejected[b] = branch_of[np.int64(state_of_row(tables.row_state, _U64(entry[3 * b + 2])))]
 
 
 @kernel
@@ -74,8 +73,8 @@ def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count
     """
     # Flat arrays, unsigned numbers and two signals at a time: sums then stand in registers.
     first, target, choice_state = graph.choice_to_branch, graph.target, tables.choice_state
-    signal, critic, mean = tables.choice_signal.reshape(-1), critic.reshape(-1), mean.reshape(-1)
-    n_signals, words = _U64(tables.n_signals), _U64(tables.choice_signal.shape[1])
+    signal, critic, mean = tables.choice_number, critic.reshape(-1), mean.reshape(-1)
+    n_signals, words = _U64(tables.n_signals), _U64(tables.words)
     money = EARNED
     for t in range(n_seen):
         q = seen[n_seen - 1 - t] >> _HALF

@@ -6,8 +6,8 @@ At a transition from q = (s, a) to (s', a'), a' ~ pi(.|s'), for each signal f
 
 chain by chain in the order of the lanes. Two rules for l_k and for what is returned:
 
-``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round, or 1 / n for the nth visit of a
-    choice where that is more: the first visits are averaged, and nothing stays of where the critic began; the last
+``Decaying``: l_k = rate (1 + k / delay)^-sigma, k the transitions made before the round, or 1 / n for the nth visit of
+    a choice where that is more: the first visits are averaged, and nothing stays of where the critic began; the last
     iterate.
 ``Averaged``: a constant l; after each round of LANES transitions w is projected onto the ball |w - w_0| <= radius;
     the mean of the iterates after the rounds.
@@ -171,7 +171,7 @@ def finish_averaged(rule, w, mean):
 @inlined
 def _update_round(
     rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d, n_signals,
-    rate, weight, gamma, choice_signal, words, lane, n, total, hidden, visits,
+    rate, weight, gamma, choice_number, words, lane, n, total, hidden, visits,
 ):  # fmt: skip
     """The TD updates of lanes 0..n-1."""
     for i in range(n):
@@ -180,7 +180,7 @@ def _update_round(
         record = words * lane[CHOICE + i] + U64(1)
         step = rate_at(rule, rate, visits, q)
         for k in range(n_signals):
-            f = choice_signal[record + U64(k)]
+            f = choice_number[record + U64(k)]
             at = k * d
             now = predict(form, first, column, value, w, at, q, hidden)
             then = predict(form, first, column, value, w, at, after, hidden)
@@ -209,11 +209,8 @@ def run_td(
     """
     n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
-    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    entry = actions.entry.reshape(-1)
-    choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    n_start = U64(tables.start_entry.shape[0])
-    words = U64(tables.choice_word.shape[1])
+    start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
+    choice_word, choice_number, words = tables.choice_word, tables.choice_number, U64(tables.words)
     form, first, column, value = critic_form(policy, gradients)
     hidden = np.empty(n_hidden(form))
     lane = np.empty(N_WORDS, np.uint64)
@@ -230,7 +227,7 @@ def run_td(
         n = min(LANES, n_steps - k * LANES)
         if ended != U64(0):
             restart_chains(
-                tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
+                tables, actions, start_entry, entry, choice_word, words, log_gamma_inverse, lane, n
             )
         rate = rate_of(rule, k * LANES)
         weight = (n_rounds - k) / n_rounds
@@ -240,7 +237,7 @@ def run_td(
             draw_next(tables, actions, branch_entry, entry, lane, n)
         _update_round(
             rule, form, first, column, value, policy, theta, tables, gradients, origin, w, mean, square, d,
-            n_signals, rate, weight, gamma, choice_signal, words, lane, n, total, hidden, visits,
+            n_signals, rate, weight, gamma, choice_number, words, lane, n, total, hidden, visits,
         )  # fmt: skip
         ended, n_pairs = move_on(choice_word, words, lane, n, pair, n_pairs)
         for i in range(n_signals):

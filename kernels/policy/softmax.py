@@ -23,7 +23,6 @@ class LazyActions(NamedTuple):
     prob: np.ndarray  # float64[C]
     stamp: np.ndarray  # int64[S]: outer step for which a state's row was made
     now: np.ndarray  # int64[1]: the outer step under way
-    row_state: np.ndarray  # int32[P]: state of the row that begins at an entry
     policy: Any
     theta: np.ndarray
     space: RowSpace
@@ -55,7 +54,7 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
     """Recompute the action probabilities and alias entries of ``states[0:n]`` from theta."""
     # Plain arrays under their own names: see fill_action_row.
     state_to_choice, state_row = tables.state_to_choice, tables.state_row
-    prob, entry = actions.prob, actions.entry.reshape(-1)
+    prob, entry = actions.prob, actions.entry
     label, small, large, scaled = space.label, space.small, space.large, space.scaled
     for k in range(n):
         s = states[k]
@@ -83,7 +82,7 @@ def refresh_all(policy, theta, tables, actions, space):
 
 @prepare_row.on(LazyActions)
 def prepare_lazy_row(actions, tables, code):
-    s = np.int64(state_of_row(actions.row_state, code))
+    s = np.int64(state_of_row(tables.row_state, code))
     if actions.stamp[s] != actions.now[0]:
         actions.stamp[s] = actions.now[0]
         one = actions.one

@@ -28,11 +28,10 @@ from fastcmdp.kernels.sampling.lanes import (
     next_of_lane,
 )
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, prepare_row
+from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.words import ONE, U64
 
-_LENGTH = np.uint64((1 << 24) - 1)
 # Transitions left of the segment, and the pair that a transition leads to.
 _LEFT, NEXT = N_SECTIONS * LANES, (N_SECTIONS + 1) * LANES
 N_WORDS = (N_SECTIONS + 2) * LANES
@@ -60,16 +59,14 @@ def store_chains(rng, chain, lane):
 
 
 @inlined
-def restart_chains(
-    tables, actions, start_entry, entry, choice_word, n_start, words, log_gamma_inverse, lane, n
-):
+def restart_chains(tables, actions, start_entry, entry, choice_word, words, log_gamma_inverse, lane, n):
     """Begin a segment in those of lanes 0..n-1 whose segment is over."""
     for i in range(n):
         if lane[_LEFT + i] != U64(0):
             continue
         lane[_LEFT + i] = U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
         word = next_of_lane(lane, i)
-        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
+        code = draw_start(start_entry, branch_bits(entry, word))
         prepare_row(actions, tables, code)
         q = draw_action(entry, code, action_bits(entry, lane, i, word))
         lane[CHOICE + i] = q
@@ -81,9 +78,8 @@ def draw_next(tables, actions, branch_entry, entry, lane, n):
     """Draw the pairs that lanes 0..n-1 move to, in stages so that their loads overlap."""
     draw_words(lane)
     for i in range(n):
-        row = lane[ROW + i]
-        bits = branch_bits(entry, lane[WORD + i])
-        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        first, length = branch_row(lane[ROW + i])
+        lane[CODE + i] = draw_label(branch_entry, first, length, branch_bits(entry, lane[WORD + i]))
     for i in range(n):
         prepare_row(actions, tables, lane[CODE + i])
         bits = action_bits(entry, lane, i, lane[WORD + i])

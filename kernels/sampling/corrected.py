@@ -33,7 +33,7 @@ from fastcmdp.kernels.sampling.lanes import (
     next_of_lane,
 )
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, state_of_row
+from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_start, state_of_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
 
@@ -149,7 +149,7 @@ def corrected_rollouts(
     job_choice : int64[J], the first pair, or -1: drawn; job_wanders : uint64[J], 1 or 0: then the first pair given
         stands for its state
     mean : float64[S, 1+m], Wbar
-    record : a pair of views, uint64[C, W] and float64[C, W], as ``Tables.choice_word`` and ``choice_signal``, with
+    record : a pair of views, uint64[C W] and float64[C W], as ``Tables.choice_word`` and ``choice_number``, with
         f + gamma Wbar - W in place of the signals
     out_total : float64[J, 1+m], C of all signals
     out_choice : int64[J], the last pair, (s_T, a_T)
@@ -160,12 +160,9 @@ def corrected_rollouts(
     n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
     # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
-    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    entry = actions.entry.reshape(-1)
+    start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_state, state_to_choice = tables.choice_state, tables.state_to_choice
-    choice_word, choice_signal = record[0].reshape(-1), record[1].reshape(-1)
-    n_start = _U64(tables.start_entry.shape[0])
-    words = _U64(record[0].shape[1])
+    choice_word, choice_signal, words = record[0], record[1], _U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
     for i in range(LANES):
@@ -205,7 +202,7 @@ def corrected_rollouts(
                 wanders = job_wanders[next_job]
                 if job_choice[next_job] < 0:
                     word = next_of_lane(lane, i)
-                    code = draw_label(start_entry, _U64(0), n_start, branch_bits(entry, word))
+                    code = draw_start(start_entry, branch_bits(entry, word))
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
                 elif wanders != _U64(0):
                     bits = branch_bits(entry, next_of_lane(lane, i))

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
-from fastcmdp.kernels.sampling.tables import draw_label
+from fastcmdp.kernels.sampling.tables import draw_label, draw_start
 from fastcmdp.kernels.streams import next_word
 from fastcmdp.kernels.words import U64
 
@@ -47,8 +47,7 @@ def _begin(start_entry, log_gamma_inverse, time_limit, rng, state, left, over, i
     left[i] = time_limit
     if time_limit == 0:
         left[i] = 1 + geometric_horizon(next_word(rng, i), log_gamma_inverse)
-    n = U64(start_entry.shape[0] // 3)
-    state[i] = np.int64(draw_label(start_entry, U64(0), n, next_word(rng, i)))
+    state[i] = np.int64(draw_start(start_entry, next_word(rng, i)))
     over[i] = False
 
 

@@ -32,12 +32,10 @@ from fastcmdp.kernels.sampling.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label, prepare_row
+from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.words import ONE, TWO, U64
-
-_LENGTH = np.uint64((1 << 24) - 1)
 
 # Transitions left, the job, the stream that the lane began with.
 _LEFT, _JOB, _STREAM = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 3))
@@ -52,13 +50,12 @@ def geometric_horizon(word, log_gamma_inverse):
 
 
 @inlined
-def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, n):
+def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_number, words, lane, total, n):
     """One transition of lanes 0..n-1, in stages so that their loads overlap; return how many have ended."""
     draw_words(lane)
     for i in range(n):
-        row = lane[ROW + i]
-        bits = branch_bits(entry, lane[WORD + i])
-        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        first, length = branch_row(lane[ROW + i])
+        lane[CODE + i] = draw_label(branch_entry, first, length, branch_bits(entry, lane[WORD + i]))
     for i in range(n):
         prepare_row(actions, tables, lane[CODE + i])
         bits = action_bits(entry, lane, i, lane[WORD + i])
@@ -66,10 +63,10 @@ def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_signal
     for i in range(n):
         q = words * lane[CHOICE + i]
         lane[ROW + i] = choice_word[q]
-        total[i] += choice_signal[q + ONE]
-        total[LANES + i] += choice_signal[q + TWO]
+        total[i] += choice_number[q + ONE]
+        total[LANES + i] += choice_number[q + TWO]
         for k in range(2, tables.n_signals):
-            total[k * LANES + i] += choice_signal[q + U64(k + 1)]
+            total[k * LANES + i] += choice_number[q + U64(k + 1)]
     ended = U64(0)
     for i in range(n):
         lane[_LEFT + i] -= ONE
@@ -102,12 +99,9 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     n_jobs = job_choice.shape[0]
     n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
-    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
-    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    entry = actions.entry.reshape(-1)
-    choice_word, choice_signal = tables.choice_word.reshape(-1), tables.choice_signal.reshape(-1)
-    n_start = U64(tables.start_entry.shape[0])
-    words = U64(tables.choice_word.shape[1])
+    # Arrays of their own names: the compiler then counts no references in the loop.
+    start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
+    choice_word, choice_number, words = tables.choice_word, tables.choice_number, U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
     for i in range(LANES):
@@ -143,7 +137,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                     word = next_of_lane(lane, i)
                     code = U64(job_row[next_job])
                     if code == U64(0):
-                        code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
+                        code = draw_start(start_entry, branch_bits(entry, word))
                     prepare_row(actions, tables, code)
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
                 lane[_JOB + i] = U64(next_job)
@@ -151,10 +145,10 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                 lane[CHOICE + i] = q
                 q *= words
                 lane[ROW + i] = choice_word[q]
-                total[i] = choice_signal[q + ONE]
-                total[LANES + i] = choice_signal[q + TWO]
+                total[i] = choice_number[q + ONE]
+                total[LANES + i] = choice_number[q + TWO]
                 for k in range(2, n_signals):
-                    total[k * LANES + i] = choice_signal[q + U64(k + 1)]
+                    total[k * LANES + i] = choice_number[q + U64(k + 1)]
                 transitions += horizon
                 next_job += 1
             if n == 0:
@@ -162,11 +156,11 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
         # The same lines twice, for with a constant number of lanes the compiler unrolls them.
         if n == LANES:
             ended = _step_lanes(
-                tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, LANES
+                tables, actions, branch_entry, entry, choice_word, choice_number, words, lane, total, LANES
             )
         else:
             ended = _step_lanes(
-                tables, actions, branch_entry, entry, choice_word, choice_signal, words, lane, total, n
+                tables, actions, branch_entry, entry, choice_word, choice_number, words, lane, total, n
             )
     for i in range(LANES):
         for k in range(4):

@@ -19,6 +19,7 @@ drawn state costs no look-up of where its actions stand.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,27 +28,34 @@ from numba import types
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.streams import to_unit
-from fastcmdp.kernels.words import HALF, LOW, U32, U64
+from fastcmdp.kernels.words import HALF, LOW, ONE, U32, U64
 
-_WIDTH = np.uint64(3)  # of an entry
-LENGTH_BITS = np.uint64(24)  # of a choice's row word: first branch entry << 24 | number of branches
+WIDTH = np.uint64(3)  # of an entry
+LENGTH_BITS = np.uint64(24)  # of a choice's word 0: first branch entry << 24 | number of branches
+_LENGTH = np.uint64((1 << 24) - 1)
+_LINE = 8  # words of a cache line
+_RECORD = 4  # a choice's record is a multiple of this many words
 
 
 class Tables(NamedTuple):
     """What the sampler reads of a model; built once, shared by replicates and threads.
 
-    ``choice_word`` and ``choice_signal`` are two views of the same memory, one record of W 64-bit words a
-    choice: word 0 where its branch entries stand, words 1..1+m its reward and constraints (word 2 is 0 where
-    m = 0). W is a multiple of four, so a record does not straddle cache lines more than it must.
+    ``choice_word``, ``choice_number`` and ``choice_signal`` are views of the same memory, one record of W 64-bit words
+    a choice: word 0 where its branch entries stand, words 1..1+m its reward and constraints (word 2 is 0 where m = 0).
+    W is a multiple of four, so a record does not straddle cache lines more than it must. Kernels read flat arrays,
+    for what they know of strides; ``choice_signal`` is for other people's loops.
     """
 
-    start_entry: np.ndarray  # uint32[n, 3] or float64[n, 3]: entries of the start distribution
-    branch_entry: np.ndarray  # the same type, [B, 3]
-    choice_word: np.ndarray  # uint64[C, W]
-    choice_signal: np.ndarray  # float64[C, W]
-    choice_state: np.ndarray  # int32[C]
-    state_to_choice: np.ndarray  # int64[S+1]
+    start_entry: np.ndarray  # uint32[3 n] or float64[3 n]: entries of the start distribution
+    branch_entry: np.ndarray  # the same type, [3 B]
+    choice_word: np.ndarray  # uint64[C W]
+    choice_number: np.ndarray  # float64[C W]
+    choice_signal: np.ndarray  # float64[C, W]: columns 1..1+m hold the reward and the constraints of a choice
+    choice_state: np.ndarray  # int32[C]: the state of a choice
+    state_to_choice: np.ndarray  # int64[S+1]: choices of a state
     state_row: np.ndarray  # uint32[S]: row code of a state's action entries
+    row_state: np.ndarray  # int32[P]: the state whose action entries begin here
+    words: int  # W
     log_gamma_inverse: float  # 1 / log(gamma)
     horizon: float  # 1 / (1 - gamma)
     n_signals: int  # 1 + m
@@ -57,7 +65,7 @@ class Tables(NamedTuple):
 class Actions(NamedTuple):
     """The action probabilities of one policy and their alias entries."""
 
-    entry: np.ndarray  # uint32[P, 3] or float64[P, 3], labels are choices; P = sum of the row lengths
+    entry: np.ndarray  # uint32[3 P] or float64[3 P], labels are choices; P = sum of the row lengths
     prob: np.ndarray  # float64[C]
 
 
@@ -158,7 +166,7 @@ def draw_label(entry, first, n, bits):
 @draw_label.on(types.uint32)
 def draw_packed(entry, first, n, bits):
     x = bits * n
-    e = _WIDTH * (first + (x >> HALF))
+    e = WIDTH * (first + (x >> HALF))
     return U64(entry[e + U64(2) - U64((x & LOW) < U64(entry[e]))])
 
 
@@ -166,21 +174,41 @@ def draw_packed(entry, first, n, bits):
 def draw_exact(entry, first, n, bits):
     x = to_unit(bits) * n
     i = min(U64(x), n - U64(1))  # the product may round up to n
-    e = _WIDTH * (first + i)
+    e = WIDTH * (first + i)
     return U64(entry[e + U64(2) - U64(x - i < entry[e])])
 
 
 @inlined
+def action_row(code):
+    """First action entry and number of entries of the row with this code; all uint64."""
+    n = code & (~code + ONE)
+    return (code ^ n) >> ONE, n
+
+
+@inlined
+def branch_row(word):
+    """First branch entry and number of branches of the choice whose word 0 this is; all uint64."""
+    return word >> LENGTH_BITS, word & _LENGTH
+
+
+@inlined
+def draw_start(entry, bits):
+    """Row code of a state drawn from all of these entries."""
+    return draw_label(entry, U64(0), U64(entry.shape[0] // 3), bits)
+
+
+@inlined
 def draw_action(entry, code, bits):
-    """Choice drawn from the row of flat action entries with this row code (uint64)."""
-    n = code & (~code + U64(1))
-    return draw_label(entry, (code ^ n) >> U64(1), n, bits)
+    """Choice drawn from the row of action entries with this row code (uint64)."""
+    first, n = action_row(code)
+    return draw_label(entry, first, n, bits)
 
 
 @inlined
 def state_of_row(row_state, code):
     """State (uint64) whose row of action entries has this code, from the states of rows by their first entry."""
-    return U64(row_state[(code ^ (code & (~code + U64(1)))) >> U64(1)])
+    first, _ = action_row(code)
+    return U64(row_state[first])
 
 
 @kernel
@@ -212,27 +240,19 @@ def build_branches(choice_to_branch, branch_target, branch_prob, state_row, entr
     for q in range(n_choices):
         longest = max(longest, choice_to_branch[q + 1] - choice_to_branch[q])
     space = row_space(longest)
-    label, flat = space.label, entry.reshape(-1)
+    label = space.label
     for q in range(n_choices):
         first = choice_to_branch[q]
         n = choice_to_branch[q + 1] - first
         for i in range(n):
             label[i] = state_row[branch_target[first + i]]
-        fill_alias_row(branch_prob, first, n, label, flat, first, n, space.small, space.large, space.scaled)
-
-
-@kernel
-def build_choice_words(choice_to_branch, choice_word):
-    """Write word 0 of every choice record: where its branch entries stand."""
-    for q in range(choice_to_branch.shape[0] - 1):
-        first = choice_to_branch[q]
-        choice_word[q, 0] = (U64(first) << LENGTH_BITS) | U64(choice_to_branch[q + 1] - first)
+        fill_alias_row(branch_prob, first, n, label, entry, first, n, space.small, space.large, space.scaled)
 
 
 @kernel
 def build_start(start, state_row, entry):
-    """Fill the entries of the start distribution over its support (entry has one row a supported state)."""
-    n = entry.shape[0]
+    """Fill the entries of the start distribution over its support (one entry a supported state)."""
+    n = entry.shape[0] // 3
     space = row_space(n)
     weight = np.empty(n)
     i = 0
@@ -241,7 +261,94 @@ def build_start(start, state_row, entry):
             space.label[i] = state_row[s]
             weight[i] = start[s]
             i += 1
-    fill_alias_row(weight, 0, n, space.label, entry.reshape(-1), 0, n, space.small, space.large, space.scaled)
+    fill_alias_row(weight, 0, n, space.label, entry, 0, n, space.small, space.large, space.scaled)
+
+
+@kernel
+def row_entries(state_to_choice):
+    """P, the number of action entries: every state's choices rounded up to a power of two."""
+    n = 0
+    for s in range(state_to_choice.shape[0] - 1):
+        length = 1
+        while length < state_to_choice[s + 1] - state_to_choice[s]:
+            length *= 2
+        n += length
+    return n
+
+
+@kernel
+def supported(start):
+    """The number of start states."""
+    n = 0
+    for s in range(start.shape[0]):
+        n += start[s] > 0.0
+    return n
+
+
+@kernel
+def record_words(n_signals):
+    """W, the 64-bit words of a choice's record."""
+    return -(-(1 + max(2, n_signals)) // _RECORD) * _RECORD
+
+
+@kernel
+def fill_tables(choice_to_branch, branch_target, branch_prob, signals, start, tables):
+    """Fill tables whose numbers and ``state_to_choice`` are set, and whose records are 0."""
+    state_to_choice, choice_word, choice_number = (
+        tables.state_to_choice,
+        tables.choice_word,
+        tables.choice_number,
+    )
+    build_state_rows(state_to_choice, tables.state_row)
+    for s in range(tables.state_row.shape[0]):
+        entry, _ = action_row(U64(tables.state_row[s]))
+        tables.row_state[entry] = s
+        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            tables.choice_state[q] = s
+    build_branches(choice_to_branch, branch_target, branch_prob, tables.state_row, tables.branch_entry)
+    for q in range(signals.shape[0]):
+        first, at = choice_to_branch[q], q * tables.words
+        choice_word[at] = (U64(first) << LENGTH_BITS) | U64(choice_to_branch[q + 1] - first)
+        for k in range(signals.shape[1]):
+            choice_number[at + 1 + k] = signals[q, k]
+    build_start(start, tables.state_row, tables.start_entry)
+
+
+@kernel
+def build_tables(
+    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
+):  # fmt: skip
+    """The tables of a model in compressed rows that are known to be right; entries have the type of those of ``like``.
+
+    state_to_choice : int64[S+1]; choice_to_branch : int64[C+1]; branch_target : int32[B]
+    branch_prob : float64[B], each choice's sum to 1; signals : float64[C, 1+m], the reward first; start : float64[S]
+    """
+    n_states, n_choices = state_to_choice.shape[0] - 1, choice_to_branch.shape[0] - 1
+    words = record_words(signals.shape[1])
+    memory = np.zeros(n_choices * words + _LINE, np.uint64)
+    skip = -(np.int64(memory.ctypes.data) >> 3) % _LINE  # a record of four words then stays on its cache line
+    choice_word = memory[skip : skip + n_choices * words]
+    choice_number = choice_word.view(np.float64)
+    tables = Tables(
+        np.empty(3 * supported(start), like.dtype),
+        np.empty(3 * branch_target.shape[0], like.dtype),
+        choice_word,
+        choice_number,
+        choice_number.reshape(n_choices, words),
+        np.empty(n_choices, np.int32),
+        state_to_choice.astype(
+            np.int64
+        ),  # copied: read-only arrays are a type of their own, compiled for once more
+        np.empty(n_states, np.uint32),
+        np.zeros(row_entries(state_to_choice), np.int32),
+        words,
+        1.0 / math.log(gamma),
+        1.0 / (1.0 - gamma),
+        signals.shape[1],
+        np.zeros(1, np.int64),
+    )
+    fill_tables(choice_to_branch, branch_target, branch_prob, signals, start, tables)
+    return tables
 
 
 @kernel
@@ -253,7 +360,6 @@ def fill_actions(tables, actions, space):
         actions.prob,
         actions.entry,
     )
-    entry = entry.reshape(-1)
     label, small, large, scaled = space.label, space.small, space.large, space.scaled
     for s in range(state_row.shape[0]):
         fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled)
@@ -261,15 +367,15 @@ def fill_actions(tables, actions, space):
 
 @inlined
 def fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled):
-    """Rebuild the (flat) action entries of state s from its probabilities; plain arrays, for speed.
+    """Rebuild the action entries of state s from its probabilities; plain arrays, for speed.
 
     (A NamedTuple that is handed on costs two atomic operations an array on reference counts.)
     """
-    code = U64(state_row[s])
-    n_entries = code & (~code + U64(1))
+    entry_first, n_entries = action_row(U64(state_row[s]))
     first = state_to_choice[s]
     n = state_to_choice[s + 1] - first
     for i in range(n):
         label[i] = U32(first + i)
-    entry_first = np.int64((code ^ n_entries) >> U64(1))
-    fill_alias_row(prob, first, n, label, entry, entry_first, np.int64(n_entries), small, large, scaled)
+    fill_alias_row(
+        prob, first, n, label, entry, np.int64(entry_first), np.int64(n_entries), small, large, scaled
+    )

@@ -25,12 +25,10 @@ from fastcmdp.kernels.sampling.lanes import (
     draw_words,
     next_of_lane,
 )
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_label
+from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.words import U64
-
-_LENGTH = np.uint64((1 << 24) - 1)
 
 
 @inlined
@@ -38,9 +36,8 @@ def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, la
     """One transition of lanes 0..n-1, in stages so that their loads overlap."""
     draw_words(lane)
     for i in range(n):
-        row = lane[ROW + i]
-        bits = branch_bits(entry, lane[WORD + i])
-        lane[CODE + i] = draw_label(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
+        first, length = branch_row(lane[ROW + i])
+        lane[CODE + i] = draw_label(branch_entry, first, length, branch_bits(entry, lane[WORD + i]))
     for i in range(n):
         bits = action_bits(entry, lane, i, lane[WORD + i])
         lane[CHOICE + i] = draw_action(entry, lane[CODE + i], bits)
@@ -63,11 +60,9 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     """
     n_signals, stop = signal.shape[1], tables.stop
     flat = signal.reshape(-1)
-    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
-    start_entry, branch_entry = tables.start_entry.reshape(-1), tables.branch_entry.reshape(-1)
-    entry, choice_word = actions.entry.reshape(-1), tables.choice_word.reshape(-1)
-    n_start = U64(tables.start_entry.shape[0])
-    words = U64(tables.choice_word.shape[1])
+    # Arrays of their own names: the compiler then counts no references in the loop.
+    start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
+    choice_word, words = tables.choice_word, U64(tables.words)
     lane = np.empty(N_SECTIONS * LANES, np.uint64)
     total = np.zeros(n_signals * LANES)
     for i in range(LANES):
@@ -82,7 +77,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
             q = starts[(first + i) // repeats]
             if q < 0:
                 word = next_of_lane(lane, i)
-                code = draw_label(start_entry, U64(0), n_start, branch_bits(entry, word))
+                code = draw_start(start_entry, branch_bits(entry, word))
                 q = np.int64(draw_action(entry, code, action_bits(entry, lane, i, word)))
             lane[CHOICE + i] = U64(q)
             lane[ROW + i] = choice_word[words * U64(q)]

@@ -56,6 +56,86 @@ def write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action
 
 
 @kernel
+def write_row(world, actions, policy, theta, bound, action, weight, row):
+    """Write to row, float64[d+1], the gradient of an action's logit where the features are, and its shortening."""
+    d = theta.shape[0]
+    write_live_gradient(
+        world,
+        policy,
+        theta,
+        actions.features,
+        actions.hidden,
+        actions.back,
+        actions.logit,
+        weight,
+        action,
+        row[:d],
+    )
+    row[d] = shortening(row[:d], bound)
+
+
+@kernel
+def draw_start(world, actions, stream):
+    """Bring actions.state to a start; what is wrong with it stands in actions.fault."""
+    state = actions.state
+    for i in range(world.n_state):
+        state[i] = 0.0
+    call_reset(world.reset, state, stream)
+    if not is_finite(state, world.n_state):
+        actions.fault[0] = WALK_RESET_FAULT
+
+
+@kernel
+def choose(world, actions, policy, theta, stream):
+    """An action drawn in actions.state, or -1 where its features or logits are at fault."""
+    weights = weigh_actions(
+        world, policy, theta, actions.features, actions.hidden, actions.state, actions.logit
+    )
+    if not weights >= 1.0:
+        actions.fault[0] = FEATURES_FAULT
+        return -1
+    return draw_weighted(actions.logit, world.n_actions, uniform(stream) * weights)
+
+
+@kernel
+def make_transition(world, actions, action, stream, costs, signal):
+    """Move actions.state on, with its signals in kernel units; what is wrong with them stands in actions.fault."""
+    state, before, factor, offset = actions.state, actions.before, world.factor, world.offset
+    for i in range(world.n_state):
+        before[i] = state[i]
+    costs[:] = 0.0
+    reward = call_step(world.step, state, action, stream, costs)
+    signal[0] = factor[0] * reward + offset[0]
+    for i in range(1, world.n_signals):
+        signal[i] = factor[i] * costs[i - 1] + offset[i]
+    if not is_finite(signal, world.n_signals):
+        actions.fault[0] = WALK_FAULT
+    elif not is_finite(state, world.n_state):
+        actions.fault[0] = STATE_FAULT
+
+
+@kernel
+def tell_fault(world, actions, age, action):
+    """Say where actions.fault was found: after how many steps, at which action, in which state."""
+    fault = actions.fault
+    fault[1], fault[2] = age, action
+    if fault[0] == FEATURES_FAULT:
+        fault[2] = -1
+        for i in range(world.n_state):
+            actions.before[i] = actions.state[i]
+
+
+@kernel
+def keep_place(world, actions, place, n_visited):
+    """Keep where the chain stands; return how many states of law nu are visited: at least one, a state reached."""
+    for i in range(world.n_state):
+        place[i] = actions.state[i]
+        if n_visited == 0:
+            actions.visited[0, i] = actions.state[i]
+    return max(n_visited, 1)
+
+
+@kernel
 def run_walk(
     world, actions, rng, chain, place, rule, policy, theta, bound, gamma, n_steps, d, origin, w, mean, total, n_most
 ):  # fmt: skip
@@ -68,18 +148,14 @@ def run_walk(
     """
     n_signals, n_state, n_actions = world.n_signals, world.n_state, world.n_actions
     state, before, visited, fault = actions.state, actions.before, actions.visited, actions.fault
-    x, z, hidden, back = actions.features, actions.logit, actions.hidden, actions.back
-    factor, offset, stop = world.factor, world.offset, world.stop
-    form, first, column = Tangent(d), np.empty(0, np.int64), np.empty(0, np.int32)
-    rows, none = np.empty((2, d + 1)), np.empty(0)
-    value = rows.reshape(-1)
+    form, first, column, none = Tangent(d), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
+    value = np.empty(2 * (d + 1))
+    rows = value.reshape(2, d + 1)
     stream, weight = np.empty(4, np.uint64), np.empty(n_actions)
     costs, signal, square = np.zeros(max(n_signals - 1, 1)), np.empty(n_signals), np.zeros(n_signals)
     for k in range(4):
         stream[k] = rng[k, 0]
-    action, left, age = chain[0, 0], chain[1, 0], chain[1, 1]
-    if world.forks:
-        left = 0
+    action, left, age = chain[0, 0], 0 if world.forks else chain[1, 0], chain[1, 1]
     for i in range(n_state):
         state[i] = place[i]
     total[:] = 0.0
@@ -87,55 +163,32 @@ def run_walk(
     begin(rule, d, origin, w, mean, square)
     now, after, known, n_visited = 0, 1, False, 0
     for k in range(n_steps):
-        if leaves(stop):
+        if leaves(world.stop):
             break
         if left == 0:
-            left, age = geometric_horizon(word(stream), world.log_gamma_inverse) + 1, 0
-            for i in range(n_state):
-                state[i] = 0.0
-            call_reset(world.reset, state, stream)
-            if not is_finite(state, n_state):
-                fault[0] = WALK_RESET_FAULT
+            left, age, known = geometric_horizon(word(stream), world.log_gamma_inverse) + 1, 0, False
+            draw_start(world, actions, stream)
+            if fault[0] == 0:
+                action = choose(world, actions, policy, theta, stream)
+            if fault[0] != 0:
                 break
-            weights = weigh_actions(world, policy, theta, x, hidden, state, z)
-            if not weights >= 1.0:
-                fault[0] = FEATURES_FAULT
-                break
-            action, known = draw_weighted(z, n_actions, uniform(stream) * weights), False
         elif not known:
-            weigh_actions(world, policy, theta, x, hidden, state, z)
+            weigh_actions(world, policy, theta, actions.features, actions.hidden, state, actions.logit)
         if not known:
-            gradient = rows[now, :d]
-            write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action, gradient)
-            rows[now, d] = shortening(gradient, bound)
-        for i in range(n_state):
-            before[i] = state[i]
-        costs[:] = 0.0
-        reward = call_step(world.step, state, action, stream, costs)
-        signal[0] = factor[0] * reward + offset[0]
-        for i in range(1, n_signals):
-            signal[i] = factor[i] * costs[i - 1] + offset[i]
-        if not is_finite(signal, n_signals):
-            fault[0] = WALK_FAULT
-        elif not is_finite(state, n_state):
-            fault[0] = STATE_FAULT
+            write_row(world, actions, policy, theta, bound, action, weight, rows[now])
+        make_transition(world, actions, action, stream, costs, signal)
         if fault[0] != 0:
             break
         age += 1
-        weights = weigh_actions(world, policy, theta, x, hidden, state, z)
-        if not weights >= 1.0:
-            fault[0] = FEATURES_FAULT
+        then = choose(world, actions, policy, theta, stream)
+        if fault[0] != 0:
             break
-        then = draw_weighted(z, n_actions, uniform(stream) * weights)
-        gradient = rows[after, :d]
-        write_live_gradient(world, policy, theta, x, hidden, back, z, weight, then, gradient)
-        rows[after, d] = shortening(gradient, bound)
+        write_row(world, actions, policy, theta, bound, then, weight, rows[after])
         share = (n_steps - k) / n_steps
         for f in range(n_signals):
             q = predict(form, first, column, value, w, f * d, now, none)
-            e = rule.rate * (
-                signal[f] + gamma * predict(form, first, column, value, w, f * d, after, none) - q
-            )
+            ahead = predict(form, first, column, value, w, f * d, after, none)
+            e = rule.rate * (signal[f] + gamma * ahead - q)
             square[f] += nudge(form, first, column, value, origin, w, f * d, now, q, e, mean, share, none)
             square[f] = project(rule, d, origin, w, f * d, mean, share, square[f])
             total[f] += signal[f]
@@ -148,27 +201,17 @@ def run_walk(
     for k in range(4):
         rng[k, 0] = stream[k]
     if fault[0] != 0:
-        fault[1], fault[2] = age, action
-        if fault[0] == FEATURES_FAULT:
-            fault[2] = -1
-            for i in range(n_state):
-                before[i] = state[i]
+        tell_fault(world, actions, age, action)
         return -1
     chain[0, 0], chain[1, 0], chain[1, 1] = action, left, age
-    for i in range(n_state):
-        place[i] = state[i]
     finish(rule, w, mean)
-    if n_visited == 0:
-        for i in range(n_state):
-            visited[0, i] = state[i]
-        n_visited = 1
-    return n_visited
+    return keep_place(world, actions, place, n_visited)
 
 
 @kernel
 def live_plug_in(world, actions, policy, theta, n, rng, critic, value):
     """value[k] = mean over n starts, and over a ~ pi, of Q_k; NaN after a fault."""
-    n_state, n_actions, n_features = world.n_state, world.n_actions, world.n_features
+    n_actions, n_features = world.n_actions, world.n_features
     state, x, z, hidden = actions.state, actions.features, actions.logit, actions.hidden
     d, n_rows = theta.shape[0], n_actions if world.by_choice else 1
     stream, weight, gradient = np.empty(4, np.uint64), np.empty(n_actions), np.empty(d)
@@ -176,11 +219,8 @@ def live_plug_in(world, actions, policy, theta, n, rng, critic, value):
         stream[k] = rng[k, 0]
     value[:] = 0.0
     for _ in range(n):
-        for i in range(n_state):
-            state[i] = 0.0
-        call_reset(world.reset, state, stream)
-        if not is_finite(state, n_state):
-            actions.fault[0] = WALK_RESET_FAULT
+        draw_start(world, actions, stream)
+        if actions.fault[0] != 0:
             break
         weights = weigh_actions(world, policy, theta, x, hidden, state, z)
         if not weights >= 1.0:
@@ -193,9 +233,7 @@ def live_plug_in(world, actions, policy, theta, n, rng, critic, value):
         add_products(gradient, critic, 1.0 / n, value)
     if actions.fault[0] != 0:
         value[:] = math.nan
-        actions.fault[1], actions.fault[2] = 0, -1
-        for i in range(n_state):
-            actions.before[i] = state[i]
+        tell_fault(world, actions, 0, -1)
     for k in range(4):
         rng[k, 0] = stream[k]
 
