@@ -1385,7 +1385,7 @@ def proximal_newton(state: Improver, share: float, gamma: float) -> list[float]:
     m = len(state.dual)
     matrix, linear = np.zeros((m, m)), np.zeros(m)
     for i in range(m):
-        d = 0.05 * state.spread[1 + i][1 + i] or 1.0
+        d = 0.05 * spread_of(state, 1 + i, gamma) or 1.0
         for j in range(m):
             matrix[i, j] = state.gram[1 + i][1 + j] + (d if i == j else 0.0)
         linear[i] = state.gram[0][1 + i] + share * (1 - gamma) * state.value[1 + i] - d * state.dual[i]
@@ -1398,8 +1398,14 @@ def proximal_newton(state: Improver, share: float, gamma: float) -> list[float]:
         loss = x @ matrix @ x / 2 + linear @ x
         if (x >= 0).all() and loss < least:
             best, least = x, loss
-    width = [math.sqrt(state.spread[i][i]) for i in range(1 + m)]
-    return [min(float(x), 100 * width[0] / w) if w > 0 else 0.0 for x, w in zip(best, width[1:], strict=True)]
+    width = [math.sqrt(spread_of(state, f, gamma)) for f in range(1 + m)]
+    most = [100 * (width[0] / w if width[0] > 0 else 1.0) if w > 0 else 0.0 for w in width[1:]]
+    return [min(float(x), top) for x, top in zip(best, most, strict=True)]
+
+
+def spread_of(state: Improver, f: int, gamma: float) -> float:
+    """A signal's spread over actions, if it is more than rounding."""
+    return state.spread[f][f] if math.sqrt(state.spread[f][f]) > 64 * 2.0**-52 / (1 - gamma) else 0.0
 
 
 def fold_measurements(
@@ -1467,6 +1473,10 @@ def pd_anpg_cv(
         weights = [1.0, *state.dual_mean]
         square = sum(weights[f] * weights[g] * state.spread[f][g] for f in range(n) for g in range(n))
         square = max(square, 0.01 * sum(w * w * state.spread[f][f] for f, w in enumerate(weights)))
+        if spread_of(state, 0, model.gamma) == 0.0:
+            square = sum(
+                max(w * w, 1.0) * spread_of(state, f, model.gamma) for f, w in enumerate(weights) if f
+            )
         moved = None
         if square > 0.0:
             sigma = math.sqrt(square)

@@ -102,7 +102,7 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
     answer = cli("solve", *SMALL)
     assert answer.code == 0
     assert answer.err == ""
-    assert answer.out.startswith("pd-anpg on CMDP(8 states")
+    assert answer.out.startswith("pd-anpg-cv on CMDP(8 states")
     lines, (entry,) = answer.out.splitlines()[3:], cli("solve", *SMALL, "--json").object()["algorithms"]
     assert [line.split()[0] for line in lines[:6]] == [
         "reward", "strokes", "multiplier", "gap", "violation", "(means",
@@ -443,7 +443,7 @@ def test_a_bar_on_a_terminal(cli, terminal):
     assert "40 of 40" in answer.err
     assert "M transitions/s" in answer.err
     assert "left" in answer.err
-    assert answer.out.startswith("pd-anpg on")
+    assert answer.out.startswith("pd-anpg-cv on")
 
 
 @pytest.mark.parametrize(
@@ -487,6 +487,9 @@ def tuned(tmp_path):
     return path
 
 
+NAMED = ("solve", "--algorithm", "pd-anpg")  # its constants and schedules are what these look at
+
+
 def test_solve_by_samples_or_epsilon(cli):
     model = fc.envs.river_swim()
     entry = cli("solve", *BUDGET, "--json").object()["algorithms"][0]
@@ -511,10 +514,10 @@ def test_solve_with_constants(cli, tuned):
     entry = answer.object()["algorithms"][0]
     assert answer.err == ""
     assert entry["settings"] == dataclasses.asdict(fc.PDANPG.for_samples(model, 3e4, c_H=2, c_eta=0.5))
-    answer = cli("solve", *SMALL, "--constants", tuned, "--json")
+    answer = cli(*NAMED, *SMALL, "--constants", tuned, "--json")
     assert answer.object()["algorithms"][0]["settings"]["c_eta"] == 0.5
     assert answer.err == f"c_H of {tuned} belong to a schedule and apply with --samples or --epsilon only\n"
-    answer = cli("solve", *SMALL, "--constants", tuned, "--set", "c_eta=3", "--json", "-q")
+    answer = cli(*NAMED, *SMALL, "--constants", tuned, "--set", "c_eta=3", "--json", "-q")
     assert (answer.err, answer.object()["algorithms"][0]["settings"]["c_eta"]) == ("", 3.0)
 
 

@@ -222,6 +222,9 @@ def test_chains_visit_pairs_by_occupancy(name: str) -> None:
 # The rule for N_0.
 
 
+@pytest.mark.filterwarnings(
+    "ignore::fastcmdp.errors.NearlyInfeasibleWarning"
+)  # which the limit is on purpose
 def test_empty_n0_is_flagged_and_has_the_policy_that_met_the_limits_best() -> None:
     cmdp = fc.envs.garnet(n_states=6, n_actions=3, seed=2)
     best = fc.optimum(cmdp)

@@ -228,7 +228,7 @@ HOUSE_EXCEPTIONS = {  # outside kernels: what is larger than the rules allow, an
     "cmdp.py": "the model is the first thing that is read, and a third of it is the text that says what it means",
 }
 KERNEL_PATTERN = {"Steps", "RunState", "Work"}  # one each an algorithm's kernel: settings, state, work space
-KERNEL_NAMES = {"World", "Model", "Policy", "Batch", "Sparse"}  # beside a class of the house, to be renamed
+KERNEL_NAMES = {"World", "Batch", "Sparse"}  # beside a class of the house, to be renamed
 
 
 def place(path: Path) -> str:

@@ -427,3 +427,23 @@ def test_the_default_method() -> None:
 def test_wrong_settings_name_the_setting(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(fc.SettingError, match=message):
         PDANPGCV(**wrong)
+
+
+@pytest.mark.parametrize("kind", ["zero", "constant", "unseen"])
+def test_limits_are_met_where_the_reward_tells_nothing(kind: str) -> None:
+    """States with a cheap and a dear action: the uniform policy breaks the limit, and no reward says which to take."""
+    transition = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 2))
+    cost = np.tile([0.0, 1.0], (3, 1))
+    reward = np.full((3, 2), {"zero": 0.0, "constant": 1.0, "unseen": 0.0}[kind])
+    if kind == "unseen":  # a fourth state that is reached with probability 1e-7 alone pays
+        wide = np.zeros((4, 2, 4))
+        wide[:3, :, :3], wide[:3, :, 3], wide[3, :, 3] = transition * (1 - 1e-7), 1e-7, 1.0
+        transition, reward, cost = (
+            wide,
+            np.pad(reward, ((0, 1), (0, 0)), constant_values=1.0),
+            np.vstack([cost, [0, 0]]),
+        )
+    cmdp = fc.CMDP.from_arrays(transition, reward, cost, gamma=0.9, limits=2.0)
+    result = fc.solve(cmdp, PDANPGCV(outer=400), seed=3)
+    assert result.last_quarter.constraints[0, 0] < 2.1
+    assert result.first.constraints[0, 0] > 3.5

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 import fastcmdp as fc
 from fastcmdp import theory
-from fastcmdp.errors import InfeasibleError, SettingError
+from fastcmdp.errors import InfeasibleError, NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact import fisher, natural_gradient, policy_gradient
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.theory.constants import corners
@@ -915,7 +915,8 @@ def test_certificate_of_other_problems():
     assert "at the 2 thetas, all multipliers; elsewhere not known" in found.text()
     assert found.to_dict()["assumptions"][2]["holds"] is None
     edge = cmdp.with_limits(fc.optimum(cmdp).constraint_range[0, 0])  # met by the most careful policy alone
-    found = theory.certificate(edge, epsilon=0.1, outer=3, inner=5, replicates=3)
+    with pytest.warns(NearlyInfeasibleWarning):
+        found = theory.certificate(edge, epsilon=0.1, outer=3, inner=5, replicates=3)
     assert not found.assumptions[0].holds
     json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(InfeasibleError):

@@ -138,7 +138,8 @@ class Plain:
                 self.sums += total / steps.n_inner / (1 - self.simulator.gamma)
             if level[f] > 0:
                 length = math.sqrt(square[f])
-                h = steps.step / root / math.sqrt(level[f]) * min(1.0, self.longest[f] / length)
+                cut = self.longest[f] / length if length > self.longest[f] else 1.0
+                h = steps.step / root / math.sqrt(level[f]) * cut
                 self.theta = self.theta + h * self.critic[f]
             self.longest = np.maximum(self.longest, np.sqrt(square))
             self.average += (square - self.average) / (self.outer + 1)

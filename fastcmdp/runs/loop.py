@@ -71,6 +71,8 @@ class Crew:
         Stopped
             ``stop`` was set, and pieces at work were brought to an end.
         """
+        if not self.abandoned:
+            self.word[0] = 0  # an earlier call may have been told to stop
         began = time.perf_counter()
         tasks = [
             self.pool.submit(self._advance, int(r), min(int(left[r]), self.piece))

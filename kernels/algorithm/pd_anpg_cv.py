@@ -15,8 +15,7 @@ from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-
-_U64 = np.uint64
+from fastcmdp.kernels.words import U64
 
 # Constants of the recursion, found on a dozen problems; docs/algorithms.md has them by name.
 TAIL = 30.0  # steps fall like TAIL / sqrt(k) once that is below c_eta
@@ -24,6 +23,7 @@ PROXIMAL = 0.05  # weight of the multipliers' proximal term
 DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
+ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -126,7 +126,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
     job_choice, job_wanders = work.job_choice, work.job_wanders
     for j in range(n):
         job_choice[j] = -1
-    job_wanders[:] = _U64(0)
+    job_wanders[:] = U64(0)
     n_seen, first = corrected_rollouts(
         tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
         work.occupancy_total, work.pair, work.seen, 0,
@@ -137,7 +137,7 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[h] = work.pair[h]
     for h in range(n_wanders):
         job_choice[n + h] = work.pair[h]
-        job_wanders[n + h] = _U64(1)
+        job_wanders[n + h] = U64(1)
     jobs = n + n_wanders
     n_seen, second = corrected_rollouts(
         tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
@@ -164,10 +164,25 @@ def quadratic(matrix, linear, x):
 
 
 @kernel
-def lagrangian_square(state, r):
-    """sigma^2 of the Lagrangian's advantages over uniform actions: from earlier batches only."""
+def spread_of(state, r, f, horizon):
+    """Sigma_ff, or 0 where it is rounding: a constant signal, or one that was not seen yet."""
+    spread = state.spread[r, f, f]
+    return spread if spread > ROUNDING * horizon * horizon else 0.0
+
+
+@kernel
+def lagrangian_square(state, r, horizon):
+    """sigma^2 of the Lagrangian's advantages over uniform actions: from earlier batches only.
+
+    Where the reward has no spread, that of the constraints with multipliers of at least 1.
+    """
     spread, dual_mean = state.spread[r], state.dual_mean[r]
     m = dual_mean.shape[0]
+    if spread_of(state, r, 0, horizon) == 0.0:
+        alone = 0.0
+        for i in range(m):
+            alone += max(dual_mean[i] * dual_mean[i], 1.0) * spread_of(state, r, 1 + i, horizon)
+        return alone
     square, apart = spread[0, 0], spread[0, 0]
     for i in range(m):
         apart += dual_mean[i] * dual_mean[i] * spread[1 + i, 1 + i]
@@ -185,27 +200,29 @@ def cautious(momentum, sigma, noise):
 
 
 @kernel
-def move_dual(state, r, steps, sigma, work):
+def move_dual(state, r, steps, sigma, horizon, work):
     """The multipliers for which the step at hand is predicted to undo a share of each violation.
 
     Predicted from earlier batches only; proximal, so that they climb slowly where the policy hardly reacts.
     """
-    gram, spread, dual, dual_mean = state.gram[r], state.spread[r], state.dual[r], state.dual_mean[r]
+    gram, dual, dual_mean = state.gram[r], state.dual[r], state.dual_mean[r]
     matrix, linear = work.matrix, work.linear
     m = dual.shape[0]
     for i in range(m):
         for j in range(m):
             matrix[i, j] = gram[1 + i, 1 + j]
-        near = PROXIMAL * spread[1 + i, 1 + i]
+        near = PROXIMAL * spread_of(state, r, 1 + i, horizon)
         if not near > 0.0:  # nothing acts on this constraint
             near = 1.0
         matrix[i, i] += near
         linear[i] = gram[0, 1 + i] - near * dual[i]
         linear[i] += steps.dual * sigma * (1.0 - steps.gamma) * state.value[r, 1 + i]
     quadratic(matrix, linear, dual)
+    reward = math.sqrt(spread_of(state, r, 0, horizon))
     for i in range(m):
-        width = math.sqrt(spread[1 + i, 1 + i])
-        dual[i] = min(dual[i], DUAL_MOST * math.sqrt(spread[0, 0]) / width) if width > 0.0 else 0.0
+        width = math.sqrt(spread_of(state, r, 1 + i, horizon))
+        most = reward / width if reward > 0.0 and width > 0.0 else 1.0
+        dual[i] = min(dual[i], DUAL_MOST * most) if width > 0.0 else 0.0
         dual_mean[i] += (1.0 - MEMORY) * (dual[i] - dual_mean[i])
 
 
@@ -278,11 +295,11 @@ def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_s
             break
         state.samples[r] += transitions
         k = float(state.outer[r])
-        sigma = math.sqrt(lagrangian_square(state, r))
+        sigma = math.sqrt(lagrangian_square(state, r, tables.horizon))
         eta, n_slots = 0.0, 0
         if sigma > 0.0:  # else no action makes a difference, or nothing is known yet
             eta = min(steps.eta, TAIL / math.sqrt(k)) / sigma
-            move_dual(state, r, steps, sigma, work)
+            move_dual(state, r, steps, sigma, tables.horizon, work)
             n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
             finite, noise = math.isfinite(eta), 0.0
             for h in range(n_inner):

@@ -19,12 +19,7 @@ import numpy as np
 
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.sampling.tables import state_of_row
-
-_U64 = np.uint64
-_ONE = np.uint64(1)
-_TWO = np.uint64(2)
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
+from fastcmdp.kernels.words import HALF, LOW, ONE, TWO, U64
 
 EARNED = 24  # branches read a transition, on average, at most
 MOST = 1 << 40
@@ -50,7 +45,7 @@ def fill_rejected(tables, graph):
         for b in range(first[q], first[q + 1]):
             branch_of[target[b]] = b
         for b in range(first[q], first[q + 1]):
-            rejected[b] = branch_of[np.int64(state_of_row(tables.row_state, _U64(entry[3 * b + 2])))]
+            rejected[b] = branch_of[np.int64(state_of_row(tables.row_state, U64(entry[3 * b + 2])))]
 
 
 @kernel
@@ -59,10 +54,10 @@ def count(graph, seen, n_seen, branch_count, choice_count):
     rejected = graph.rejected
     for t in range(n_seen):
         word = seen[t]
-        b = (word & _LOW) >> _ONE
-        b += (word & _ONE) * (_U64(rejected[b]) - b)  # a branch here would be guessed wrong half the time
+        b = (word & LOW) >> ONE
+        b += (word & ONE) * (U64(rejected[b]) - b)  # a branch here would be guessed wrong half the time
         branch_count[b] += 1.0
-        choice_count[word >> _HALF] += 1.0
+        choice_count[word >> HALF] += 1.0
 
 
 @kernel
@@ -74,31 +69,31 @@ def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count
     # Flat arrays, unsigned numbers and two signals at a time: sums then stand in registers.
     first, target, choice_state = graph.choice_to_branch, graph.target, tables.choice_state
     signal, critic, mean = tables.choice_number, critic.reshape(-1), mean.reshape(-1)
-    n_signals, words = _U64(tables.n_signals), _U64(tables.words)
+    n_signals, words = U64(tables.n_signals), U64(tables.words)
     money = EARNED
     for t in range(n_seen):
-        q = seen[n_seen - 1 - t] >> _HALF
-        begin, end = _U64(first[q]), _U64(first[q + _ONE])
+        q = seen[n_seen - 1 - t] >> HALF
+        begin, end = U64(first[q]), U64(first[q + ONE])
         money += EARNED
         price = np.int64(end - begin)
         if price > money:
             continue
         money = min(money - price, MOST)
-        at, of = n_signals * _U64(choice_state[q]), n_signals * q
+        at, of = n_signals * U64(choice_state[q]), n_signals * q
         discount, p = gamma / choice_count[q], prob[q]
-        k = _U64(0)
+        k = U64(0)
         while k < n_signals:
-            two = _U64(k + _ONE < n_signals)  # else the same signal twice
+            two = U64(k + ONE < n_signals)  # else the same signal twice
             x, y = 0.0, 0.0
             for b in range(begin, end):
-                n, there = branch_count[b], n_signals * _U64(target[b]) + k
+                n, there = branch_count[b], n_signals * U64(target[b]) + k
                 x += n * mean[there]
                 y += n * mean[there + two]
-            x = signal[words * q + _ONE + k] + discount * x
-            y = signal[words * q + _ONE + k + two] + discount * y
+            x = signal[words * q + ONE + k] + discount * x
+            y = signal[words * q + ONE + k + two] + discount * y
             mean[at + k] += p * (x - critic[of + k])
             critic[of + k] = x
             if two:
-                mean[at + k + _ONE] += p * (y - critic[of + k + _ONE])
-                critic[of + k + _ONE] = y
-            k += _TWO
+                mean[at + k + ONE] += p * (y - critic[of + k + ONE])
+                critic[of + k + ONE] = y
+            k += TWO

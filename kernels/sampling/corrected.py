@@ -33,17 +33,10 @@ from fastcmdp.kernels.sampling.lanes import (
     next_of_lane,
 )
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
-from fastcmdp.kernels.sampling.tables import LENGTH_BITS, draw_action, draw_start, state_of_row
+from fastcmdp.kernels.sampling.tables import WIDTH, branch_row, draw_action, draw_start, state_of_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
-
-_U64 = np.uint64
-_ONE = np.uint64(1)
-_TWO = np.uint64(2)
-_WIDTH = np.uint64(3)
-_LENGTH = np.uint64((1 << 24) - 1)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+from fastcmdp.kernels.words import HALF, LOW, ONE, TWO, U64
 
 # Transitions left, the job, the stream that the lane began with, the pair before the one at hand, whether it wanders.
 _LEFT, _JOB, _STREAM, _PAIR, _WANDERS = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 5))
@@ -59,16 +52,16 @@ def draw_place(entry, first, n, bits):
 @draw_place.on(types.uint32)
 def place_packed(entry, first, n, bits):
     x = bits * n
-    e = first + (x >> _HALF)
-    return _TWO * e + _U64((x & _LOW) >= _U64(entry[_WIDTH * e]))
+    e = first + (x >> HALF)
+    return TWO * e + U64((x & LOW) >= U64(entry[WIDTH * e]))
 
 
 @draw_place.on(types.float64)
 def place_exact(entry, first, n, bits):
     x = to_unit(bits) * n
-    i = min(_U64(x), n - _ONE)
+    i = min(U64(x), n - ONE)
     e = first + i
-    return _TWO * e + _U64(x - i >= entry[_WIDTH * e])
+    return TWO * e + U64(x - i >= entry[WIDTH * e])
 
 
 @generic("entry", inline=True)
@@ -78,18 +71,18 @@ def draw_uniform(entry, n, bits):
 
 @draw_uniform.on(types.uint32)
 def uniform_packed(entry, n, bits):
-    return (bits * n) >> _HALF
+    return (bits * n) >> HALF
 
 
 @draw_uniform.on(types.float64)
 def uniform_exact(entry, n, bits):
-    return min(_U64(to_unit(bits) * n), n - _ONE)
+    return min(U64(to_unit(bits) * n), n - ONE)
 
 
 @inlined
 def _any_action(entry, state_to_choice, s, bits):
     first = state_to_choice[s]
-    return _U64(first) + draw_uniform(entry, _U64(state_to_choice[s + 1] - first), bits)
+    return U64(first) + draw_uniform(entry, U64(state_to_choice[s + 1] - first), bits)
 
 
 @inlined
@@ -100,15 +93,14 @@ def _step_lanes(
     """One transition of lanes 0..n-1, in stages so that their loads overlap; return how many have ended."""
     draw_words(lane)
     for i in range(n):
-        row = lane[ROW + i]
-        bits = branch_bits(entry, lane[WORD + i])
-        place = draw_place(branch_entry, row >> LENGTH_BITS, row & _LENGTH, bits)
-        lane[CODE + i] = _U64(branch_entry[_WIDTH * (place >> _ONE) + _ONE + (place & _ONE)])
+        first, length = branch_row(lane[ROW + i])
+        place = draw_place(branch_entry, first, length, branch_bits(entry, lane[WORD + i]))
+        lane[CODE + i] = U64(branch_entry[WIDTH * (place >> ONE) + ONE + (place & ONE)])
         lane[_PAIR + i] = lane[CHOICE + i]
-        seen[at + i] = (lane[CHOICE + i] << _HALF) | place
+        seen[at + i] = (lane[CHOICE + i] << HALF) | place
     for i in range(n):
         bits = action_bits(entry, lane, i, lane[WORD + i])
-        if lane[_WANDERS + i] & bits != _U64(0):
+        if lane[_WANDERS + i] & bits != U64(0):
             s = np.int64(state_of_row(row_state, lane[CODE + i]))
             lane[CHOICE + i] = _any_action(entry, state_to_choice, s, bits)
         else:
@@ -116,14 +108,14 @@ def _step_lanes(
     for i in range(n):
         q = words * lane[CHOICE + i]
         lane[ROW + i] = choice_word[q]
-        total[i] += choice_signal[q + _ONE]
-        total[LANES + i] += choice_signal[q + _TWO]
+        total[i] += choice_signal[q + ONE]
+        total[LANES + i] += choice_signal[q + TWO]
         for k in range(2, n_signals):
-            total[k * LANES + i] += choice_signal[q + _U64(k + 1)]
-    ended = _U64(0)
+            total[k * LANES + i] += choice_signal[q + U64(k + 1)]
+    ended = U64(0)
     for i in range(n):
-        lane[_LEFT + i] -= _ONE
-        ended += _U64(lane[_LEFT + i] == _U64(0))
+        lane[_LEFT + i] -= ONE
+        ended += U64(lane[_LEFT + i] == U64(0))
     return ended
 
 
@@ -162,26 +154,26 @@ def corrected_rollouts(
     # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
     start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_state, state_to_choice = tables.choice_state, tables.state_to_choice
-    choice_word, choice_signal, words = record[0], record[1], _U64(tables.words)
+    choice_word, choice_signal, words = record[0], record[1], U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
     for i in range(LANES):
         for k in range(4):
             lane[k * LANES + i] = rng[k, i]
-        lane[_LEFT + i] = _U64(0)
+        lane[_LEFT + i] = U64(0)
         lane[_JOB + i] = _NO_JOB
-        lane[_STREAM + i] = _U64(i)
-        lane[_WANDERS + i] = _U64(0)
+        lane[_STREAM + i] = U64(i)
+        lane[_WANDERS + i] = U64(0)
     n = LANES
     next_job = 0
     transitions = 0
     most = seen.shape[0] - LANES
-    ended = _ONE
+    ended = ONE
     while not leaves(stop):
-        if ended != _U64(0):
+        if ended != U64(0):
             i = 0
             while i < n:
-                if lane[_LEFT + i] != _U64(0):
+                if lane[_LEFT + i] != U64(0):
                     i += 1
                     continue
                 job = lane[_JOB + i]
@@ -189,7 +181,7 @@ def corrected_rollouts(
                     beyond = lane[CHOICE + i]  # the pair after the last, whose record has been added
                     s = choice_state[beyond]
                     for k in range(n_signals):
-                        excess = choice_signal[words * beyond + _U64(k + 1)]
+                        excess = choice_signal[words * beyond + U64(k + 1)]
                         out_total[job, k] = total[k * LANES + i] - excess + gamma * mean[s, k]
                     out_choice[job] = np.int64(lane[_PAIR + i])
                     lane[_JOB + i] = _NO_JOB
@@ -198,24 +190,24 @@ def corrected_rollouts(
                     _retire(lane, total, i, n)
                     continue
                 horizon = geometric_horizon(next_of_lane(lane, i), log_gamma_inverse)
-                q = _U64(job_choice[next_job])
+                q = U64(job_choice[next_job])
                 wanders = job_wanders[next_job]
                 if job_choice[next_job] < 0:
                     word = next_of_lane(lane, i)
                     code = draw_start(start_entry, branch_bits(entry, word))
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                elif wanders != _U64(0):
+                elif wanders != U64(0):
                     bits = branch_bits(entry, next_of_lane(lane, i))
                     q = _any_action(entry, state_to_choice, choice_state[q], bits)
-                lane[_JOB + i] = _U64(next_job)
-                lane[_LEFT + i] = _U64(horizon + 1)
+                lane[_JOB + i] = U64(next_job)
+                lane[_LEFT + i] = U64(horizon + 1)
                 lane[_WANDERS + i] = wanders
                 lane[CHOICE + i] = q
                 s = choice_state[q]
                 q *= words
                 lane[ROW + i] = choice_word[q]
                 for k in range(n_signals):
-                    total[k * LANES + i] = choice_signal[q + _U64(k + 1)] - gamma * mean[s, k]
+                    total[k * LANES + i] = choice_signal[q + U64(k + 1)] - gamma * mean[s, k]
                 transitions += horizon + 1
                 next_job += 1
                 i += 1
