@@ -71,6 +71,7 @@ from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
 _DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
+_MOST_SEEN = 2**22  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
 _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
@@ -254,7 +255,7 @@ class PDANPGCVRun(Run):
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
             more *= 1.25
         length: int = math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma))
-        return length + 2 * LANES
+        return min(length, _MOST_SEEN) + 2 * LANES
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
