@@ -71,7 +71,9 @@ from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
 _DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
-_MOST_SEEN = 2**22  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
+_MOST_SEEN = (
+    2**22
+)  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
 _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
