@@ -102,7 +102,7 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
     answer = cli("solve", *SMALL)
     assert answer.code == 0
     assert answer.err == ""
-    assert answer.out.startswith("pd-anpg-cv on CMDP(8 states")
+    assert answer.out.startswith("pd-anpg on CMDP(8 states")
     lines, (entry,) = answer.out.splitlines()[3:], cli("solve", *SMALL, "--json").object()["algorithms"]
     assert [line.split()[0] for line in lines[:6]] == [
         "reward", "strokes", "multiplier", "gap", "violation", "(means",
@@ -443,7 +443,7 @@ def test_a_bar_on_a_terminal(cli, terminal):
     assert "40 of 40" in answer.err
     assert "M transitions/s" in answer.err
     assert "left" in answer.err
-    assert answer.out.startswith("pd-anpg-cv on")
+    assert answer.out.startswith("pd-anpg on")
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_no_bar_when_quiet_or_json_is_piped(cli, terminal, arguments, stdout):
 def test_a_few_lines_where_there_is_no_terminal(capsys, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    lines = progress.Lines()
+    lines = progress.PrintedProgress()
     for outer in range(0, 1001, 10):
         lines(Progress(outer, 1000, outer * 50_000, (clock[0] - 100) or 1.0, None))
         clock[0] += 0.5
@@ -468,7 +468,7 @@ def test_a_few_lines_where_there_is_no_terminal(capsys, monkeypatch):
 
 def test_no_line_in_the_first_seconds(capsys, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
-    lines = progress.Lines()
+    lines = progress.PrintedProgress()
     for outer in range(0, 1001, 10):
         lines(Progress(outer, 1000, outer, 1.0, None))
     assert capsys.readouterr().err == ""

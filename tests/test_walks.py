@@ -367,7 +367,7 @@ def test_an_empty_output_is_told(queue: fc.Simulator) -> None:
 def test_it_learns(policy: Any) -> None:
     """The delivery fleet: more earned than at random, within 10 % of the limit, which the best exhaust."""
     fleet = fc.simulators.delivery_fleet()
-    result = fc.solve(fleet, fc.CRPO(outer=400, inner=1000), policy=policy, replicates=2, seed=3)
+    result = fc.solve(fleet, fc.CRPO(outer=800, inner=1000), policy=policy, replicates=2, seed=3)
     assert result.finished
     assert not result.empty.any()
     assert np.isnan(result.gap).all()

@@ -309,7 +309,7 @@ class Store:
         ...     spec = sweep.Sweep([sweep.Models(model="env:river_swim")], ["pd-anpg"], samples=[1e5], replicates=2)
         ...     done = sweep.run(spec, f"{folder}/out")
         ...     sweep.Store(f"{folder}/out").read(["replicate", "samples"]).num_rows
-        40
+        38
         """
         self.check()
         for name in columns or ():
