@@ -134,7 +134,7 @@ def _multipliers(result: Result) -> Iterator[str]:
             reach = "" if best else ", or the limit is out of reach of every policy"
             yield (
                 f"The multiplier of {name} still climbs, from {before[i]:.3g} in the third quarter to {late[i]:.3g} in "
-                f"the last: more outer steps, or a larger zeta or c_zeta, let it arrive{reach}."
+                f"the last: more outer steps, or a larger step of the multipliers, let it arrive{reach}."
             )
         elif best is not None and abs(late[i] - best.duals[i]) > FAR * best.duals[i] + small[i]:
             yield (
