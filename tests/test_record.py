@@ -441,3 +441,15 @@ def test_every_variant_inherits_its_output():
     assert variant("pmd-pd?sweeps=2").algorithm.output == Output(after=True)
     assert {name for name, made in ALGORITHMS.items() if made.output.after} == AFTER
     assert {name for name, made in ALGORITHMS.items() if made.output.some} == SOME
+
+
+def test_a_limit_missed_by_a_tenth_is_told_however_wide_its_range():
+    """One choice costs 1e6, so that the range is 1e7 and a hundredth of it many times the limit."""
+    transition = np.full((1, 2, 1), 1.0)
+    wide = fc.CMDP.from_arrays(
+        transition, np.array([[0.0, 1.0]]), np.array([[0.0, 1e6]]), gamma=0.9, limits=100.0
+    )
+    result = fc.solve(wide, fc.PDANPG(outer=1, inner=1, eta=1e-12, zeta=1e-12, pilot=0), optimum=True)
+    trace = result.trace
+    trace.values[:, :, 1] = 150.0  # half as much again as the limit, 5e-6 of the range
+    assert "misses its limit <= 100" in "\n".join(result.notes())

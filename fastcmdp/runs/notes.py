@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Float = NDArray[np.float64]
 
 MISSED = 0.01  # of the range of J_c: a violation to speak of
+MISSED_OF_LIMIT = 0.1
 WIDE = 0.1  # of the range of J_r: a gap to speak of
 BETTER = 0.95  # of the first policy's error: what is above has learned nothing
 UNSEEN = 0.01  # of the range of J_r: a first policy with less hardly ever sees the reward
@@ -86,9 +87,11 @@ def _missed(result: Result) -> Iterator[str]:
     found = False
     for i, name in enumerate(cmdp.names[1:]):
         worst = float(np.nanmax([mixture[i], late[i], 0.0]))
-        if worst <= MISSED * scales.constraints[i]:
+        limit = float(cmdp.limits[i])
+        # A range may be wide beside the limit: what misses that by a tenth is told, too.
+        if worst <= MISSED * scales.constraints[i] and not worst > MISSED_OF_LIMIT * abs(limit) > 0.0:
             continue
-        found, limit = True, float(cmdp.limits[i])
+        found = True
         of_limit = f", {worst / abs(limit):.0%} of the limit" if limit else ""
         yield (
             f"{name} misses its limit {cmdp.sense[i]} {limit:.6g}: by {_said(mixture[i])} in the mixture, by "
