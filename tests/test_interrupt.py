@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,18 @@ def press(*after: float) -> None:
         timer.start()
 
 
+def press_at_work(patch: pytest.MonkeyPatch, call: int, *after: float) -> None:
+    """Ctrl-C so many seconds after a thread of the crew takes up its ``call``-th piece, however long that took."""
+    advance, calls = Crew._advance, count(1)
+
+    def heard(self: Crew, r: int, n_steps: int) -> None:
+        if next(calls) == call:
+            press(*after)
+        advance(self, r, n_steps)
+
+    patch.setattr(Crew, "_advance", heard)
+
+
 def patient(gamma: float) -> fc.CMDP:
     return fc.envs.river_swim(gamma=gamma, limit=0.5 / (1 - gamma))
 
@@ -66,12 +79,12 @@ CASES: dict[str, Callable[[], tuple[Any, Algorithm, Policy | None]]] = {
 
 @pytest.mark.filterwarnings("ignore:one outer step", "ignore:interrupted")
 @pytest.mark.parametrize("name", CASES)
-def test_a_long_outer_step_is_undone_at_once(name: str) -> None:
+def test_a_long_outer_step_is_undone_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, settings, policy = CASES[name]()
     ordinary = SWIM if isinstance(model, fc.CMDP) else fc.simulators.marketing()
     fc.solve(ordinary, settings.shortest(), policy=policy)  # compiled before the clock runs
     fresh = start(model, settings, policy or default_policy(model), 5, 2, 1, False)
-    press(0.5)
+    press_at_work(monkeypatch, 2, 1.0)
     began = time.monotonic()
     result = fc.solve(model, settings, policy=policy, seed=5, replicates=2, trace=1, optimum=False, threads=2)
     assert time.monotonic() - began < LIMIT
@@ -93,8 +106,10 @@ def test_a_run_goes_on_from_an_undone_step_with_the_same_bits(monkeypatch: pytes
         "trace": 2,
     }
     whole = fc.solve(SWIM, settings, **options)
-    press(0.4 * whole.trace.seconds)
+    # Pieces 1 and 2 are the first step of both replicates.
+    press_at_work(monkeypatch, 3, 0.1 * whole.trace.seconds)
     result = fc.solve(SWIM, settings, **options)
+    monkeypatch.undo()
     assert not result.finished
     assert (result.run.state.outer < settings.outer).all()
     while not result.finished:
@@ -109,10 +124,10 @@ def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     done = threading.Event()
 
     def deaf(self: Any, r: int, n_steps: int, work: Any) -> None:
+        press(0.3, 0.9)
         done.wait(LIMIT)
 
     monkeypatch.setattr("fastcmdp.algorithms.primal_dual.PrimalDualRun.advance", deaf)
-    press(0.3, 0.9)
     began = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -138,9 +153,9 @@ def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_takes_long_is_told_beforehand_and_stopped(
-    model: fc.CMDP, settings: dict[str, int], said: str
+    model: fc.CMDP, settings: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    press(0.5)
+    press_at_work(monkeypatch, 1, 0.3)
     began = time.monotonic()
     with pytest.warns(RuntimeWarning, match=said):
         result = fc.solve(model, fc.PDANPG(outer=2, **settings), optimum=False, progress=lambda _: None)
