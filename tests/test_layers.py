@@ -62,7 +62,7 @@ RANK = {
             ["errors", "kernels", "startup", "version"],
             ["check", "files", "text"],
             ["npz", "units", "variables", "bootstrap"],
-            ["rows"],
+            ["rows", "aggregates", "latex"],
             ["from_tables"],
             ["cmdp"],
             ["policies"],
