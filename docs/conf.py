@@ -30,7 +30,10 @@ extensions = [
     "docstrings",
 ]
 exclude_patterns = ["gallery/*", "_ext/*", "auto_gallery/*.ipynb"]
-suppress_warnings = ["config.cache"]  # functions of the gallery's settings are no part of a cache
+suppress_warnings = [
+    "config.cache",  # functions of the gallery's settings are no part of a cache
+    "ref.python",  # words of prose in types, such as "policy", that are names of several attributes
+]
 
 # Markdown
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
@@ -72,6 +75,7 @@ sphinx_gallery_conf = {
 # Pages
 html_theme = "pydata_sphinx_theme"
 html_title = "fastcmdp"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"

@@ -37,7 +37,13 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
             literal = True
 
 
+def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out fields of a NamedTuple, whose text of their own says nothing; the class describes them."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def setup(app: Any) -> dict[str, bool]:
     """For Sphinx."""
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

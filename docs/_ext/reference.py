@@ -50,7 +50,11 @@ def described(module: str) -> list[str]:
         names = []
         for name in public(other):
             value = getattr(found, name)
-            if inspect.ismodule(value) or not (inspect.isclass(value) or callable(value)) or id(value) in seen:
+            if (
+                inspect.ismodule(value)
+                or not (inspect.isclass(value) or callable(value))
+                or id(value) in seen
+            ):
                 continue
             seen.add(id(value))
             names.append(name)
@@ -68,7 +72,7 @@ def page(module: str, title: str) -> str:
     return "\n".join(lines + [f"   {name}" for name in names]) + "\n"
 
 
-def write(app: Any) -> None:
+def write(app: Any, _: Any) -> None:
     """Write the pages of all modules, and take away those of modules that are gone."""
     folder = Path(app.srcdir) / "reference"
     for old in folder.glob("fastcmdp*.rst"):
@@ -82,5 +86,5 @@ def write(app: Any) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     """For Sphinx."""
-    app.connect("builder-inited", write, priority=100)
+    app.connect("config-inited", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

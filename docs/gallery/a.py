@@ -1,6 +1,0 @@
-"""
-A
-=
-"""
-import matplotlib.pyplot as plt
-plt.plot([1,2])
