@@ -64,7 +64,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1,
     "write_computation_times": False,
     "abort_on_example_error": False,
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("matplotlib", "pictures.figures"),
     "matplotlib_animations": False,
     "reset_modules": ("pictures.reset",),
     "capture_repr": (),
