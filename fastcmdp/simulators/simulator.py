@@ -442,7 +442,9 @@ class Simulator(Units):
         self.reward_scale = max(most - self.reward_shift, self.reward_shift - least) or 1.0
         room = [room_below(self.limits, self.gamma, end) for end in (low[1:], high[1:])]
         self.constraint_scale = constraint_units(np.abs(room).max(axis=0))
-        for i in np.flatnonzero(EPS * np.abs(self.limits) * self.unit > DIGITS * np.maximum(high - low, TINY)[1:]):
+        for i in np.flatnonzero(
+            EPS * np.abs(self.limits) * self.unit > DIGITS * np.maximum(high - low, TINY)[1:]
+        ):
             warnings.warn(
                 f"limits[{i}] = {self.limits[i]:.6g} is so far beyond {self.names[1 + i]}, from {low[1 + i]:.6g} to "
                 f"{high[1 + i]:.6g} a step, that sums lose digits; give a limit that can be missed, or none",

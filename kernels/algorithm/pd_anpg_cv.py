@@ -24,7 +24,9 @@ DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
-DEPTH = 15.0  # logits are at most so far below the largest of their state, or further for advantages that are far
+DEPTH = (
+    15.0  # logits are at most so far below the largest of their state, or further for advantages that are far
+)
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -248,7 +250,10 @@ def measure(tables, prob, state, r, n_pairs, far, work):
                 first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
                 both, of_f, of_g = 0.0, 0.0, 0.0
                 for q in range(first, end):
-                    a, b = within(critic[q, f] - mean[s, f], far[f]), within(critic[q, g] - mean[s, g], far[g])
+                    a, b = (
+                        within(critic[q, f] - mean[s, f], far[f]),
+                        within(critic[q, g] - mean[s, g], far[g]),
+                    )
                     product += prob[q] * a * b
                     both += a * b
                     of_f += a
