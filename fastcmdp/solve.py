@@ -180,7 +180,7 @@ def start(
             f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
         )
     try:
-        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        world = world_of(cmdp, policy, known, draws, simulation=algorithm.simulation)
         run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(

@@ -12,7 +12,8 @@ import pytest
 import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV, PDANPGCVRun
-from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.algorithm.cv_critic import read_critic
+from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic
 from fastcmdp.kernels.learning import counts
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.streams import LANES
@@ -49,21 +50,22 @@ class Sampler:
         self.critic = scale * np.random.default_rng(2).normal(size=cmdp.signals.shape)
         self.mean = means(cmdp, self.prob, self.critic)
         self.work = self.run.work()
+        self.space = self.work.space
         self.rng = streams(SEED, 1)[0]
 
     def __call__(
         self, job_choice: np.ndarray, job_wanders: np.ndarray, n_seen: int = 0, room: int = 10**6
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-        tables, graph = self.run.world.tables, self.run.graph
+        tables, space = self.run.world.tables, self.space
         read_critic(
-            tables, graph, self.cmdp.gamma, self.prob, self.critic, np.ones(self.cmdp.n_choices), self.work.record,
-            self.work.mean, self.work.plug,
+            tables, space.graph, self.cmdp.gamma, self.prob, self.critic, np.ones(self.cmdp.n_choices), space.record,
+            space.mean, self.work.plug,
         )  # fmt: skip
         total = np.full((len(job_choice), self.cmdp.signals.shape[1]), np.nan)
         last, seen = np.full(len(job_choice), -1), np.zeros(room, np.uint64)
         n_seen, made = corrected_rollouts(
             tables, build_actions(tables, self.prob), tables.row_state, self.cmdp.gamma, self.rng, job_choice,
-            job_wanders, self.work.mean, self.work.record, total, last, seen, n_seen,
+            job_wanders, space.mean, space.record, total, last, seen, n_seen,
         )  # fmt: skip
         return total, last, seen, n_seen, made
 
@@ -87,19 +89,19 @@ def test_rollouts(name: str, draws: str) -> None:
     assert last.tolist() == want.choice
     assert (made, n_seen) == (len(want.seen), len(want.seen) + 7)
     np.testing.assert_allclose(total, want.total, rtol=1e-10, atol=1e-10)
-    assert transitions(sample.run, seen[7:n_seen]) == want.seen
+    assert transitions(sample, seen[7:n_seen]) == want.seen
 
 
-def transitions(run: PDANPGCVRun, seen: np.ndarray) -> list[tuple[int, int]]:
+def transitions(sample: Sampler, seen: np.ndarray) -> list[tuple[int, int]]:
     """Choices and next states, through the counts of one transition each."""
-    found = []
+    graph, found = sample.space.graph, []
     for word in seen:
-        branch, choice = np.zeros(len(run.graph.target)), np.zeros(run.world.table.n_choices)
-        counts.count(run.graph, np.array([word]), 1, branch, choice)
+        branch, choice = np.zeros(len(graph.target)), np.zeros(sample.cmdp.n_choices)
+        counts.count(graph, np.array([word]), 1, branch, choice)
         (b,), (q,) = np.flatnonzero(branch), np.flatnonzero(choice)
         assert branch[b] == choice[q] == 1.0
-        assert run.graph.choice_to_branch[q] <= b < run.graph.choice_to_branch[q + 1]
-        found.append((int(q), int(run.graph.target[b])))
+        assert graph.choice_to_branch[q] <= b < graph.choice_to_branch[q + 1]
+        found.append((int(q), int(graph.target[b])))
     return found
 
 
@@ -120,7 +122,7 @@ def test_there_is_room_for_a_batch() -> None:
         for gamma in (0.1, 0.9, 0.999):
             cmdp = fc.envs.garnet(n_states=3, gamma=gamma)
             made = PDANPGCV(outer=1, inner=inner)
-            room = len(make_run(cmdp, made).work().seen) - 2 * LANES
+            room = len(make_run(cmdp, made).work().space.seen) - 2 * LANES
             ratio = room * (1 - gamma) / made.n_rollouts
             assert made.n_rollouts * (ratio - 1 - math.log(ratio)) > 40
             assert room < (60 + 4 * made.n_rollouts) / (1 - gamma) * 2
@@ -303,8 +305,9 @@ def test_outer_steps(name: str, draws: str) -> None:
     want_count = np.zeros(cmdp.n_choices)
     for (q, _), n in state.count.items():
         want_count[q] += n
-    np.testing.assert_array_equal(run.state.choice_count[0], want_count)
-    assert run.state.branch_count[0].sum() == state.samples
+    branch_count, choice_count = np.split(run.state.evidence[0], [cmdp.n_branches])
+    np.testing.assert_array_equal(choice_count, want_count)
+    assert branch_count.sum() == state.samples
     if cmdp.widest > 1 and name != "no reward":
         assert np.abs(run.state.theta).max() > 0.1
 
@@ -353,7 +356,7 @@ def test_steps_and_multipliers_come_from_earlier_batches() -> None:
     other.state.rng[:] = streams(SEED + 1, 1)
     for run in (one, other):
         run.state.critic[:] = 0.3 * np.random.default_rng(1).normal(size=run.state.critic.shape)
-        run.state.choice_count[:] = 1.0
+        run.state.evidence[:] = 1.0
         run.advance(0, 1, run.work())
     assert one.state.dual.tolist() == other.state.dual.tolist()
     assert (one.state.theta != other.state.theta).any()

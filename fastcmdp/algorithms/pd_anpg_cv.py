@@ -44,9 +44,9 @@ depth of (5) and what is explored; no theorem covers this rule for lambda.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -62,8 +62,9 @@ from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
-from fastcmdp.kernels.algorithm import pd_anpg_cv
-from fastcmdp.kernels.learning import asgd, counts
+from fastcmdp.kernels.algorithm import cv_critic, pd_anpg_cv
+from fastcmdp.kernels.learning import asgd, counts, least_squares
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import down
@@ -74,6 +75,8 @@ _DUAL = 0.1  # share of a violation that a step of the logits by one standard de
 _MOST_SEEN = (
     2**22
 )  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
+_DRAWN = 2.0  # transitions a choice in an outer step of a large model
+_LEAST_OUTER = 2000  # outer steps that are not given up for that
 _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
@@ -113,7 +116,7 @@ class PDANPGCV(Algorithm):
     depth: float = 15.0
 
     name: ClassVar[str] = "pd-anpg-cv"
-    tabular_only: ClassVar[bool] = True
+    simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "corrected"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
     def __post_init__(self) -> None:
@@ -166,7 +169,10 @@ class PDANPGCV(Algorithm):
     def for_samples(
         cls, cmdp: CMDP | Simulator, samples: float, *, c_K: float = C_K, **settings: Any
     ) -> Self:
-        """Settings whose run is expected to draw ``samples`` transitions: H stays, K makes up the number.
+        """Settings whose run is expected to draw ``samples`` transitions: K makes up the number.
+
+        H is 15, and more where a model is so large that an outer step, which sees every choice, would take longer than
+        its rollouts: transitions of an outer step are then twice the choices, but K at least 2,000.
 
         Raises
         ------
@@ -190,7 +196,7 @@ class PDANPGCV(Algorithm):
             samples,
             "a positive number",
         )
-        one = cls(**(settings | {"outer": 1}))
+        one = cls(**({"inner": _pairs(cmdp, samples)} | settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
         most = f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
         require(steps <= MOST, "samples", samples, most)
@@ -211,47 +217,60 @@ class PDANPGCV(Algorithm):
         return PDANPGCVRun(self, world, seed, replicates)
 
 
+def _pairs(cmdp: CMDP | Simulator, samples: float) -> int:
+    """H for a budget; see ``PDANPGCV.for_samples``."""
+    choices = getattr(cmdp, "n_choices", 0)  # those of a simulator have no numbers
+    enough = _DRAWN * choices * (1.0 - cmdp.gamma) / 2.5
+    most = samples * (1.0 - cmdp.gamma) / (2.5 * _LEAST_OUTER)
+    return max(PDANPGCV.inner, int(min(enough, most)))
+
+
 class PDANPGCVRun(Run):
     """Replicates of PD-ANPG-CV under way."""
 
     def __init__(self, settings: PDANPGCV, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
-        cmdp, tables = world.table, self.world.tables
-        m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
-        support = np.flatnonzero(cmdp.start)
-        self.graph = counts.Graph(
-            choice_to_branch=cmdp.choice_to_branch.copy(),
-            target=cmdp.branch_target.copy(),
-            rejected=np.empty(cmdp.n_branches, np.int32),
-            start_state=support.astype(np.int64),
-            start_prob=np.array(cmdp.start[support], np.float64),
-        )
-        counts.fill_rejected(tables, self.graph)
-        self.momentum = PDANPG().momentum(world.policy.score_bound)
+        self.critic = _counted(self) if world.n_state == 0 else _fitted(self)
+        m, policy = world.model.n_constraints, world.policy
+        n_signals = 1 + m
+        self.momentum = PDANPG().momentum(policy.score_bound)
         self.steps = pd_anpg_cv.Steps(
             n_inner=settings.inner,
             n_wanders=settings.inner // 2,
             n_skipped=settings.inner // 2,
-            gamma=float(cmdp.gamma),
+            gamma=float(world.model.gamma),
             eta=settings.c_eta,
             dual=_DUAL * settings.c_dual,
             depth=settings.depth,
+            score_bound=float(policy.score_bound),
+            x=np.array([float(v) for v in __import__("os").environ.get("X", "0,1,1,1").split(",")]),
         )
+        own = isinstance(policy.data, Tabular)
         self.state = pd_anpg_cv.RunState(
             **self.common_state(seed, replicates),
-            critic=np.zeros((replicates, cmdp.n_choices, n_signals)),
-            branch_count=np.zeros((replicates, cmdp.n_branches)),
-            choice_count=np.zeros((replicates, cmdp.n_choices)),
+            critic=np.zeros((replicates, *self.critic.shape)),
+            evidence=np.zeros((replicates, self.critic.n_evidence)),
             dual_mean=np.zeros((replicates, m)),
             gram=np.zeros((replicates, n_signals, n_signals)),
             spread=np.zeros((replicates, n_signals, n_signals)),
             excess=np.zeros((replicates, n_signals)),
             value=np.zeros((replicates, n_signals)),
             noise=np.zeros(replicates),
+            direction=np.zeros((replicates, n_signals, 0 if own else policy.n_parameters)),
         )
         self.set_up_actions()
 
-    def _n_seen(self) -> int:
+    @property
+    def n_draws(self) -> float:
+        """Infinite: the critic reads the probabilities of every state, so all rows are kept up to date."""
+        return math.inf
+
+    @property
+    def n_visited(self) -> int:
+        """The last state of each occupancy rollout."""
+        return self.settings.inner
+
+    def n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
         n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
@@ -261,37 +280,93 @@ class PDANPGCVRun(Run):
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
-        h, cmdp = self.settings.inner, self.world.table
-        m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
-        scores = self.scores(h)
+        h, m, widest = self.settings.inner, self.world.model.n_constraints, self.world.model.widest
+        n_signals = 1 + m
+        scores = self.scores(2 * h)
         slots = len(scores.coordinate)
-        tables = self.world.tables
-        words = tables.choice_word.copy()
-        words.reshape(-1, tables.words)[:, 1:] = 0
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
             job_wanders=np.zeros(2 * h, np.uint64),
-            pair=np.zeros(h, np.int64),
+            pair=np.zeros(2 * h, np.int64),
             last_pair=np.zeros(2 * h, np.int64),
             occupancy_total=np.zeros((h, n_signals)),
             correction=np.zeros((2 * h, n_signals)),
-            record=(words, words.view(np.float64)),
-            seen=np.zeros(self._n_seen(), np.uint64),
-            mean=np.zeros((cmdp.n_states, n_signals)),
+            space=self.critic.space(),
             plug=np.zeros(n_signals),
+            look=pd_anpg_cv.Look(
+                n_actions=np.zeros(h, np.int64),
+                prob=np.zeros((h, widest)),
+                advantage=np.zeros((h, widest, n_signals)),
+                row=np.zeros((2 * h, n_signals)),
+            ),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
+            origin=self.initial_theta(1)[0],
             target=np.zeros(h),
             scores=scores,
             inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
             omega=np.zeros(slots),
-            space=self.row_space(),
+            row_space=self.row_space(),
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg_cv.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         pd_anpg_cv.advance(
-            self.world.tables, self.graph, self.world.policy.data, self.momentum, self.steps, self.state,
-            self.actions[r], work, r, n_steps,
+            self.world.tables, self.world.policy.data, self.momentum, self.steps, self.state, self.actions[r], work,
+            r, n_steps,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Critic:
+    """Sizes of a critic's arrays, and what makes a thread's work space."""
+
+    shape: tuple[int, int]
+    n_evidence: int
+    space: Callable[[], Any]
+
+
+def _counted(run: PDANPGCVRun) -> _Critic:
+    """A critic from counts, on a table."""
+    cmdp, tables = run.world.table, run.world.tables
+    n_signals = 1 + cmdp.n_constraints
+    support = np.flatnonzero(cmdp.start)
+    graph = counts.Graph(
+        choice_to_branch=cmdp.choice_to_branch.copy(),
+        target=cmdp.branch_target.copy(),
+        rejected=np.empty(cmdp.n_branches, np.int32),
+        start_state=support.astype(np.int64),
+        start_prob=np.array(cmdp.start[support], np.float64),
+    )
+    counts.fill_rejected(tables, graph)
+
+    def space() -> cv_critic.Counted:
+        words = tables.choice_word.copy()
+        words.reshape(-1, tables.words)[:, 1:] = 0
+        seen, mean = np.zeros(run.n_seen(), np.uint64), np.zeros((cmdp.n_states, n_signals))
+        return cv_critic.Counted(graph, (words, words.view(np.float64)), seen, mean)
+
+    return _Critic((cmdp.n_choices, n_signals), cmdp.n_branches + cmdp.n_choices, space)
+
+
+def _fitted(run: PDANPGCVRun) -> _Critic:
+    """A critic that is linear in a simulator's features."""
+    tables, h = run.world.tables, run.settings.inner
+    n_signals = tables.n_signals
+    layout = least_squares.layout_of(tables.n_features, tables.n_actions, tables.by_choice, n_signals)
+    d = layout.d
+
+    def space() -> cv_critic.Fitted:
+        return cv_critic.Fitted(
+            layout=layout,
+            tape=least_squares.empty_tape(layout, run.n_seen() + run.settings.n_rollouts),
+            job_row=np.zeros(2 * h, np.uint32),
+            value=np.zeros((2 * h, n_signals)),
+            matrix=np.zeros((d, d)),
+            right=np.zeros((d, n_signals)),
+            expected=np.zeros(d),
+            phi=np.zeros(layout.n_rows * layout.n),
+        )
+
+    return _Critic((n_signals, d), d * d + n_signals * d + 1, space)

@@ -71,3 +71,30 @@ def draw_words(lane):
         lane[WORD + i], lane[A + i], lane[B + i], lane[C + i], lane[D + i] = sfc64(
             lane[A + i], lane[B + i], lane[C + i], lane[D + i]
         )
+
+
+@inlined
+def take_streams(lane, rng):
+    """Begin with lane i on stream i, whose words stand in sections A .. D."""
+    for i in range(LANES):
+        for k in range(4):
+            lane[k * LANES + i] = rng[k, i]
+
+
+@inlined
+def give_back_streams(lane, stream, rng):
+    """Leave the streams as they stand; section ``stream`` says which one each lane has."""
+    for i in range(LANES):
+        for k in range(4):
+            rng[k, lane[stream + i]] = lane[k * LANES + i]
+
+
+@inlined
+def retire(lane, total, i, last):
+    """Exchange lanes i and last, streams included, so that the lanes at work stand first."""
+    for k in range(lane.shape[0] // LANES):
+        x = lane[k * LANES + i]
+        lane[k * LANES + i] = lane[k * LANES + last]
+        lane[k * LANES + last] = x
+    for k in range(total.shape[0] // LANES):
+        total[k * LANES + i] = total[k * LANES + last]
