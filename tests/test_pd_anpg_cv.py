@@ -8,6 +8,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
+import scipy.sparse
 
 import fastcmdp as fc
 from fastcmdp import exact
@@ -312,6 +313,58 @@ def test_outer_steps(name: str, draws: str) -> None:
         assert np.abs(run.state.theta).max() > 0.1
 
 
+def general_policy(kind: str, cmdp: fc.CMDP) -> tuple[Any, Any]:
+    """A policy class and what the twin reads of it."""
+    rng = np.random.default_rng(6)
+    if kind == "network":
+        x = rng.normal(size=(cmdp.n_states, 3))
+        net = naive.Network(x.tolist(), False, (5,), cmdp.widest, False)
+        return fc.NeuralSoftmax(x, hidden=(5,)), net
+    phi = rng.normal(size=(cmdp.n_choices, 4))
+    if kind == "sparse":
+        phi *= rng.random(phi.shape) < 0.6
+        return fc.LogLinear(scipy.sparse.csr_array(phi)), phi.tolist()
+    return fc.LogLinear(phi), phi.tolist()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "network"])
+def test_outer_steps_of_general_policies(kind: str) -> None:
+    """The critic is the same; where the inner loop begins is learned, two choices a visited state."""
+    cmdp = MODELS["random"]
+    policy, phi = general_policy(kind, cmdp)
+    run = PDANPGCV(outer=12, inner=6).run(TableWorld.of(cmdp, policy), SEED, 1)
+    work = run.work()
+    for _ in range(12):
+        run.advance(0, 1, work)
+    model = naive.plain(cmdp, False)
+    state = naive.Improver(
+        model, naive.streams(SEED, 0, LANES), run.world.policy.initial if kind == "network" else [0.0] * 4
+    )
+    naive.pd_anpg_cv(model, run.momentum, run.steps, state, 12, counts.EARNED, phi)
+    assert run.state.rng[0].tolist() == naive.state_words(state.rng)
+    for field in ("theta", "dual", "critic", "direction", "gram", "value", "noise", "sums"):
+        got, want = getattr(run.state, field)[0], np.asarray(getattr(state, field))
+        scale = max(np.abs(want).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * scale, err_msg=field)
+    assert np.abs(run.state.theta[0] - np.asarray(state.origin)).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["one-hot", "random", "network"])
+def test_general_policies_learn_fast(kind: str) -> None:
+    """A run of seconds on twenty states: every one of these classes holds a policy near the optimum."""
+    cmdp = fc.envs.garnet(n_states=20)
+    policy = {
+        "one-hot": fc.LogLinear(np.eye(cmdp.n_choices)),
+        "random": fc.LogLinear(np.random.default_rng(7).normal(size=(cmdp.n_choices, 64))),
+        "network": fc.NeuralSoftmax(np.eye(cmdp.n_states)),
+    }[kind]
+    result = fc.solve(cmdp, samples=3e6, policy=policy, replicates=2)
+    best, late = result.optimum, result.last_quarter
+    assert best is not None
+    assert np.abs(late.gap).max() < 0.02 * np.ptp(best.reward_range)
+    assert late.violation.max() < 0.02 * np.ptp(best.constraint_range)
+
+
 def test_multipliers_solve_the_quadratic_programme() -> None:
     """Against the enumeration of active sets, and the sign: a violation raises a multiplier, slack lowers it."""
     rng = np.random.default_rng(0)
@@ -408,14 +461,26 @@ def test_it_is_fast_to_learn() -> None:
 
 def test_the_default_method() -> None:
     cmdp, features = MODELS["random"], np.eye(MODELS["random"].n_choices)
-    assert fc.solve(cmdp, samples=2e4, optimum=False).algorithm == PDANPGCV.for_samples(cmdp, 2e4)
-    general = fc.solve(cmdp, samples=2e4, policy=fc.LogLinear(features), optimum=False).algorithm
-    assert general == fc.PDANPG.for_samples(cmdp, 2e4)
+    queue = fc.simulators.tandem_queue(gamma=0.8)
+    for model, policy in ((cmdp, None), (cmdp, fc.LogLinear(features)), (queue, None)):
+        made = fc.solve(model, samples=2e4, policy=policy, optimum=False).algorithm
+        assert made == PDANPGCV.for_samples(model, 2e4)
     for algorithm in (fc.PDANPG(outer=5), fc.PDANPG):
         with pytest.raises(fc.SettingError, match=r"PDANPG.for_samples\(cmdp, 100000.0\)"):
             fc.solve(cmdp, algorithm, samples=1e5)  # type: ignore[arg-type]
     with pytest.raises(fc.SettingError, match="samples = -1"):
         fc.solve(cmdp, samples=-1)
+
+
+def test_large_models_get_more_pairs_an_outer_step() -> None:
+    """Transitions of an outer step are twice the choices, unless that leaves fewer than 2,000 outer steps."""
+    small, large = (fc.envs.garnet(n_states=n, gamma=0.95) for n in (20, 5000))
+    assert PDANPGCV.for_samples(small, 1e8).inner == 15
+    made = PDANPGCV.for_samples(large, 1e9)
+    assert made.outer_samples(large) == pytest.approx(2 * large.n_choices, rel=0.01)
+    short = PDANPGCV.for_samples(large, 1e7)
+    assert short.inner > 15
+    assert 1990 < short.outer < 2300
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned (tables, tabular softmax).
+"""PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned.
 
 Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at
 the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k = pi_theta_k,
@@ -10,35 +10,41 @@ the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k 
     eta        = min(c_eta, 30 / sqrt(k)) / sigma,      sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)       (2)
     lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                        (3)
     omega      = tail average of H steps of ASGD towards E[(g_h . omega - A_r,h - sum_i lambda_i A_ci,h)^2],
-                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci           (4)
-    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                  (5)
-    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                           (6)
+                 from x_0 = v_0 = w_r + sum_i lambda_i w_ci                                                       (4)
+    theta     += eta omega,  then it is kept in bounds                                                            (5)
+    W, w, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                        (6)
 
 The first outer step only measures. The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in
 out. K enters nothing else: a run of more outer steps begins with the same ones.
 
-(3) With G_fg = E_nu E_pi[A_f A_g] of the critic's advantages A_f = W_f - Wbar_f, a step eta omega changes J_ci by
+(3) With G_fg = E_nu E_pi[d_f d_g], d_f = g . w_f what logits move by along w_f, a step eta omega changes J_ci by
 eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual
 eta sigma of each violation, at least where lambda_i = 0: M_ij = G_ij + 1{i=j} d_i, g_i = G_0i + 0.1 c_dual sigma
 (1-gamma) J^_ci - d_i lambda_i^old. The proximal d_i = 0.05 Sigma_ii moves no fixed point, which is a stationary
 policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where the policy hardly reacts. lambda_i is
 at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
+(4), (5) Tabular softmax: w_f = W_f - Wbar_f, in every state; then theta(s, .) -= max_a theta(s, a), theta = max(theta,
+-depth). Other policies: weights with g . w_f near W_f - Wbar_f on visited states (``kernels/learning/compatible.py``);
+then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean of directions would.
+
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
 signals were uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
-(C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
-over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
-uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
-of W over those that were.
+its first errors' squares: those of a larger G^2, and little where the targets are noise.
+
+W on tables, for every policy class: by counts, backwards over all transitions of the batch (``counts.py``); an action
+that was never tried has the mean of W over those that were. On simulators: linear in the features and their products,
+by least squares (``least_squares.py``); the critic's J is the mean of Wbar over the batch's starts. Exploring rollouts
+start from the states s_h with a uniform action, and take one with probability 1/2 later; they feed W alone.
 
 What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
 proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),
-so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the
-steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
-omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
-of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
-depth of (5) and what is explored; no theorem covers this rule for lambda.
+so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, w, lambda, eta and
+the steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with
+|x_0 - omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a
+baseline of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the
+constants, the bounds of (5), how w is learned and what is explored; no theorem covers this rule for lambda.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 @dataclass(frozen=True)
 class PDANPGCV(Algorithm):
-    """Settings of PD-ANPG-CV, for the tabular softmax policy on models with a table.
+    """Settings of PD-ANPG-CV, for every policy class, on models with a table and on simulators.
 
     Parameters
     ----------
@@ -94,12 +100,12 @@ class PDANPGCV(Algorithm):
     c_dual : float
         Factor on the share of a violation, a tenth for a step of length 1, that an outer step is to undo.
     depth : float
-        Logits are at most so far below the largest of their state.
+        Logits of the tabular softmax policy are at most so far below the largest of their state.
 
     Raises
     ------
     SettingError
-        A value out of range; when run, a policy that is not tabular.
+        A value out of range.
 
     Examples
     --------
@@ -141,7 +147,7 @@ class PDANPGCV(Algorithm):
 
         Parameters
         ----------
-        cmdp : CMDP
+        cmdp : CMDP or Simulator
             Only gamma is used.
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
@@ -243,7 +249,6 @@ class PDANPGCVRun(Run):
             dual=_DUAL * settings.c_dual,
             depth=settings.depth,
             score_bound=float(policy.score_bound),
-            x=np.array([float(v) for v in __import__("os").environ.get("X", "0,1,1,1").split(",")]),
         )
         own = isinstance(policy.data, Tabular)
         self.state = pd_anpg_cv.RunState(
@@ -268,7 +273,7 @@ class PDANPGCVRun(Run):
     @property
     def n_visited(self) -> int:
         """The last state of each occupancy rollout."""
-        return self.settings.inner
+        return int(self.settings.inner)
 
     def n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
@@ -298,6 +303,8 @@ class PDANPGCVRun(Run):
                 prob=np.zeros((h, widest)),
                 advantage=np.zeros((h, widest, n_signals)),
                 row=np.zeros((2 * h, n_signals)),
+                chance=np.zeros(2 * h),
+                move=np.zeros((2 * h, n_signals)),
             ),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),

@@ -79,6 +79,4 @@ def _compiled(simulator: Simulator, bound: BoundPolicy, simulation: str) -> Any:
 
 def _again(simulator: Simulator, bound: BoundPolicy, simulation: str) -> SimulatedWorld:
     """A pickled world in another process."""
-    return SimulatedWorld(
-        simulator, _compiled(simulator, bound, simulation), bound, simulation=simulation
-    )
+    return SimulatedWorld(simulator, _compiled(simulator, bound, simulation), bound, simulation=simulation)

@@ -6,7 +6,7 @@ one it is decides about the variance of the samples, and about where the inner l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import Tables
 from fastcmdp.kernels.simulator.simulate import World, simulate_with, softmax_weights, write_features
-from typing import Any
 
 LATELY = 2.0  # means over batches weigh the last ones by so much over their number
 FORGET = 0.003  # and at least so much
@@ -154,6 +153,7 @@ def look_at_choices(tables, actions, critic, space, pair, turn, n_pairs, look):
                 look.advantage[h, a, f] = critic[first + a, f] - mean[s, f]
         in_turn = (turn + h) % n
         pair[n_pairs + h] = first + in_turn
+        look.chance[h], look.chance[n_pairs + h] = prob[q], prob[first + in_turn]
         for f in range(tables.n_signals):
             look.row[h, f] = look.advantage[h, q - first, f]
             look.row[n_pairs + h, f] = look.advantage[h, in_turn, f]
@@ -173,6 +173,7 @@ def look_at_visited(tables, actions, critic, space, pair, turn, n_pairs, look):
         weights = softmax_weights(z, n)
         look.n_actions[h] = n
         pair[n_pairs + h] = slot * n + in_turn
+        look.chance[h], look.chance[n_pairs + h] = z[chosen] / weights, z[in_turn] / weights
         for f in range(n_signals):
             mean = 0.0
             for a in range(n):

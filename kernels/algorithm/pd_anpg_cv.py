@@ -11,7 +11,7 @@ from fastcmdp.kernels.algorithm.cv_critic import begin_batch, learn_critic, look
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.learning.compatible import add_misfit, learn_direction, n_rows, step_along
+from fastcmdp.kernels.learning.compatible import add_misfit, learn_direction, n_rows, response, step_along
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.policy.tabular import Tabular
@@ -25,6 +25,7 @@ PROXIMAL = 0.05  # weight of the multipliers' proximal term
 DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
+PULL = 2.0  # theta is drawn to the start by PULL / k, where it is no logit
 ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
@@ -40,7 +41,6 @@ class Steps(NamedTuple):
     dual: float  # share of a violation that a step of length 1 is to undo
     depth: float  # logits are at most so far below the largest of their state
     score_bound: float  # G^2
-    x: np.ndarray
 
 
 class RunState(NamedTuple):
@@ -54,7 +54,9 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
     critic: np.ndarray  # float64[R, C, F]: W; on simulators float64[R, F, d], its weights
-    evidence: np.ndarray  # float64[R, B + C]: counts of branches and of choices; on simulators see least_squares.py
+    evidence: (
+        np.ndarray
+    )  # float64[R, B + C]: counts of branches and of choices; on simulators see least_squares.py
     dual_mean: np.ndarray  # float64[R, m]: multipliers lately
     gram: np.ndarray  # float64[R, F, F]: E_nu E_pi of products of the critic's advantages
     spread: np.ndarray  # float64[R, F, F]: E_nu of covariances of W over uniform actions
@@ -70,7 +72,9 @@ class Look(NamedTuple):
     n_actions: np.ndarray  # int64[H]
     prob: np.ndarray  # float64[H, A]
     advantage: np.ndarray  # float64[H, A, F]: W - Wbar
-    row: np.ndarray  # float64[2H, F]: W - Wbar of the pairs
+    row: np.ndarray  # float64[2H, F]: W - Wbar of the pairs, and of choices of the same states in turn
+    chance: np.ndarray  # float64[2H]: their probabilities
+    move: np.ndarray  # float64[2H, F]: see compatible.py
 
 
 class Work(NamedTuple):
@@ -209,21 +213,21 @@ def move_dual(state, r, steps, sigma, horizon, work):
 
 
 @kernel
-def measure(state, r, n_pairs, work):
+def measure(policy, state, r, n_pairs, work):
     """Fold the batch into the measurements that later steps are made from."""
     gram, spread = state.gram[r], state.spread[r]
-    prob, advantage, n_actions = work.look.prob, work.look.advantage, work.look.n_actions
+    advantage, n_actions, look = work.look.advantage, work.look.n_actions, work.look
     n_signals = gram.shape[0]
     weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0))
     for f in range(n_signals):
         for g in range(f + 1):
-            product, covariance = 0.0, 0.0
+            product = response(policy, look.prob, advantage, n_actions, look.move, look.chance, n_pairs, f, g)
+            covariance = 0.0
             for h in range(n_pairs):
                 n = n_actions[h]
                 both, of_f, of_g = 0.0, 0.0, 0.0
                 for q in range(n):
                     a, b = advantage[h, q, f], advantage[h, q, g]
-                    product += prob[h, q] * a * b
                     both += a * b
                     of_f += a
                     of_g += b
@@ -240,12 +244,12 @@ def measure(state, r, n_pairs, work):
 
 
 @generic("policy")
-def move_policy(policy, tables, state, r, eta, depth, work, x):
+def move_policy(policy, tables, state, r, eta, depth, work):
     """theta += eta (where the inner loop began)."""
 
 
 @move_policy.on(Tabular)
-def move_logits(policy, tables, state, r, eta, depth, work, x):
+def move_logits(policy, tables, state, r, eta, depth, work):
     """The critic's advantages of the Lagrangian; logits then at most ``depth`` below the largest, which is 0."""
     theta, critic, dual, mean = state.theta[r], state.critic[r], state.dual[r], work.space.mean
     m = dual.shape[0]
@@ -263,8 +267,10 @@ def move_logits(policy, tables, state, r, eta, depth, work, x):
 
 
 @move_policy.otherwise
-def move_weights(policy, tables, state, r, eta, depth, work, x):
-    step_along(state.direction[r], state.dual[r], eta, x[2] / state.outer[r], work.origin, state.theta[r])
+def move_weights(policy, tables, state, r, eta, depth, work):
+    """Weights without logits that could be held: they are drawn towards the start, as means of directions would be."""
+    share = min(PULL / state.outer[r], 1.0)
+    step_along(state.direction[r], state.dual[r], eta, share, work.origin, state.theta[r])
 
 
 @kernel
@@ -313,10 +319,12 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
             state.noise[r] += weight * (noise - state.noise[r])
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
-            move_policy(policy, tables, state, r, eta, steps.depth, work, steps.x)
-        learn_direction(policy, work.scores, rows, steps.score_bound, work.look.row, state.direction[r], steps.x)
+            move_policy(policy, tables, state, r, eta, steps.depth, work)
+        learn_direction(
+            policy, work.scores, rows, steps.score_bound, work.look.row, state.direction[r], work.look.move
+        )
         forget_scores(work.scores, n_slots)
-        measure(state, r, n_inner, work)
+        measure(policy, state, r, n_inner, work)
         for f in range(1 + m):
             total = 0.0
             for h in range(n_inner):

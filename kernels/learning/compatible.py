@@ -1,7 +1,8 @@
 """Where the inner loop begins: weights w_f with g(s, a) . w_f near A_f(s, a), the critic's advantages, g the score.
 
 The policy step theta += eta w_L moves logits by eta A_L then, up to a constant a state. Tabular softmax needs no
-weights: A_f itself is one, in every state. For all other policies they are learned from the states of each batch for the next, by Kaczmarz steps
+weights: A_f itself is one, in every state. For all other policies they are learned from the states of each batch for
+the next, by Kaczmarz steps
 
     w_f += g (A_f - g . w_f) / (|g|^2 + 0.1 G^2)
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.policy.live import LiveNetwork
+from fastcmdp.kernels.policy.network import Network
 from fastcmdp.kernels.policy.scores import add_score, score_square, score_times
 from fastcmdp.kernels.policy.tabular import Tabular
 
@@ -56,30 +59,83 @@ def misfit_of_weights(policy, scores, direction, dual, advantage, target):
 
 
 @generic("policy")
-def learn_direction(policy, scores, n_rows, bound, advantage, direction, x):
-    """Learn w from rows 0..n_rows-1 of the scores and the critic's advantages there."""
+def forgetting(policy):
+    """Share of the weights that is forgotten a batch: features that move leave weights behind that fit no more."""
+
+
+@forgetting.otherwise
+def no_forgetting(policy):
+    return 0.0
+
+
+@forgetting.on(Network, LiveNetwork)
+def some_forgetting(policy):
+    return 0.01
+
+
+@generic("policy")
+def learn_direction(policy, scores, n_scores, bound, advantage, direction, move):
+    """Learn w from rows 0..n_scores-1 of the scores and the critic's advantages there; bound: G^2.
+
+    move : float64[n_scores, 1+m], g . w_f of each row as it was met
+    """
 
 
 @learn_direction.on(Tabular)
-def nothing_to_learn(policy, scores, n_rows, bound, advantage, direction, x):
+def nothing_to_learn(policy, scores, n_scores, bound, advantage, direction, move):
     pass
 
 
 @learn_direction.otherwise
-def kaczmarz(policy, scores, n_rows, bound, advantage, direction, x):
+def kaczmarz(policy, scores, n_scores, bound, advantage, direction, move):
+    keep = 1.0 - forgetting(policy)
     for f in range(direction.shape[0]):
-        for i in range(direction.shape[1]):
-            direction[f, i] *= 1.0 - x[0]
-    for _ in range(int(x[1])):
-        for h in range(n_rows):
-            step = x[3] / (score_square(scores, h) + CAREFUL * bound)
-            for f in range(direction.shape[0]):
-                add_score(scores, h, step * (advantage[h, f] - score_times(scores, h, direction[f])), direction[f])
+        w = direction[f]
+        for i in range(w.shape[0] if keep < 1.0 else 0):
+            w[i] *= keep
+    for h in range(n_scores):
+        step = 1.0 / (score_square(scores, h) + CAREFUL * bound)
+        for f in range(direction.shape[0]):
+            w = direction[f]
+            move[h, f] = score_times(scores, h, w)
+            add_score(scores, h, step * (advantage[h, f] - move[h, f]), w)
+
+
+@generic("policy")
+def response(policy, prob, advantage, n_actions, move, chance, n_pairs, f, g):
+    """Sum over the pairs of E_pi[d_f d_g], d_f what the logits of a pair's state move by along w_f.
+
+    prob : float64[H, A]; advantage : float64[H, A, 1+m]; n_actions : int64[H], of the pairs' states
+    chance : float64[2H], the probabilities of the rows' choices
+    """
+
+
+@response.on(Tabular)
+def response_of_advantages(policy, prob, advantage, n_actions, move, chance, n_pairs, f, g):
+    total = 0.0
+    for h in range(n_pairs):
+        for a in range(n_actions[h]):
+            total += prob[h, a] * advantage[h, a, f] * advantage[h, a, g]
+    return total
+
+
+@response.otherwise
+def response_of_moves(policy, prob, advantage, n_actions, move, chance, n_pairs, f, g):
+    """From the two rows of a state, one from pi and one as good as uniform, each weighted for both.
+
+    Not from the advantages: what the class cannot express of them moves no policy, and where nothing moves any more
+    the multipliers would rest at a violation.
+    """
+    total = 0.0
+    for row in range(2 * n_pairs):
+        p = chance[row]
+        total += p / (p + 1.0 / n_actions[row % n_pairs]) * move[row, f] * move[row, g]
+    return total
 
 
 @kernel
 def step_along(direction, dual, eta, share, origin, theta):
-    """theta += eta w_L, and towards the origin by a share of the way."""
+    """theta += eta w_L, and then towards the origin by a share of the way."""
     for f in range(direction.shape[0]):
         weight = eta if f == 0 else eta * dual[f - 1]
         w = direction[f]

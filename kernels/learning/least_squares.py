@@ -13,8 +13,9 @@ What is read of a batch is its *tape*: how many records it holds, how many it ha
 state: the action, or -1 where a rollout ends; the signals that followed, in the user's units; the features of the
 state, or of all its pairs; the probabilities of its actions.
 
-A transition costs n d sums, a solution d^3 / 3. Both are spent like money, as in ``counts``: each transition earns
-``EARNED`` sums, those that cannot be paid for are left out, and weights are solved for once there is enough.
+A transition costs n d sums, a solution d^3 / 3. Each is spent like money, as in ``counts``: a transition earns
+``EARNED`` sums of either kind, those that cannot be paid for are left out, and weights are solved for once there is
+enough. (The transitions that are left out do not depend on what they show.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.vectors import add_at, dot_at
 
-EARNED = 4000.0  # sums a transition, on average, at most
+EARNED = 1000.0  # sums a transition, on average, at most
 MOST = 64  # features with products
 RIDGE = 1e-3
 HEAD = 2  # numbers before the first record
@@ -93,7 +94,7 @@ def write_expected(layout, x, at, prob, prob_at, out):
 def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
     """Fold the transitions on the tape into the means M and b, which stand one after the other in ``evidence``.
 
-    evidence : float64[d d + F d + 1], the last entry what is left of the money
+    evidence : float64[d d + F d + 1], the last entry what solutions may cost
     """
     n, d, n_signals, words = layout.n, layout.d, layout.n_signals, layout.words
     n_records = int(tape[0])
@@ -104,8 +105,8 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
         return
     for i in range(d * d + n_signals * d):
         evidence[i] *= 1.0 - forget
-    share, price, money = forget / transitions, float(n * d), evidence[-1]
-    paid = 0
+    share, price, money = forget / transitions, float(n * d), float(n * d)
+    evidence[-1] += EARNED * transitions
     for j in range(n_records - 1):
         at = HEAD + j * words
         action = int(tape[at])
@@ -115,7 +116,6 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
         if price > money:
             continue
         money -= price
-        paid += 1
         x = at + 1 + n_signals
         then = x + words
         write_expected(layout, tape, then, tape, then + layout.n_rows * n, psi)
@@ -131,7 +131,6 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
             for f in range(n_signals):
                 signal = factor[f] * tape[at + 1 + f] + offset[f]
                 evidence[d * d + f * d + first + i] += weight * signal
-    evidence[-1] = money
 
 
 @kernel

@@ -24,6 +24,7 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
+    LOOK,
     N_SECTIONS,
     ROW,
     WORD,
@@ -160,7 +161,11 @@ def corrected_rollouts(
     transitions = 0
     most = seen.shape[0] - LANES
     ended = ONE
-    while not leaves(stop):
+    rounds = 0
+    while True:
+        rounds += 1
+        if rounds & LOOK == 0 and leaves(stop):
+            break
         if ended != U64(0):
             i = 0
             while i < n:

@@ -20,6 +20,7 @@ from fastcmdp.kernels.words import HALF, LOW
 # The stream's four words; the word drawn; where the branches of its pair stand; the row code drawn; its pair.
 A, B, C, D, WORD, ROW, CODE, CHOICE = (k * LANES for k in range(8))
 N_SECTIONS = 8
+LOOK = 255  # rounds between two looks at the word to stop, less one: some 20 us
 
 
 @inlined

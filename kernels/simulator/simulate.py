@@ -60,7 +60,9 @@ class LiveActions(NamedTuple):
     visited: np.ndarray  # float64[H+1, n_state]: last states of rollouts from the start, by the job's number
     state: np.ndarray  # float64[n_state]
     before: np.ndarray  # float64[n_state]: where a fault was found
-    total: np.ndarray  # float64[3 (1+m)]: sums of a rollout, in the user's units; with a critic, what rolls.py says
+    total: (
+        np.ndarray
+    )  # float64[3 (1+m)]: sums of a rollout, in the user's units; with a critic, what rolls.py says
     features: np.ndarray  # float64[n_features], or A times that
     logit: np.ndarray  # float64[A]
     hidden: np.ndarray  # float64[widths of the network]
@@ -251,7 +253,21 @@ def simulate_with(
         if job_choice[job] >= 0:
             slot, action = job_choice[job] // n_actions, job_choice[job] % n_actions
         n = call_roll(
-            roll, theta, stream, visited, slot, action, job, 0, wanders, critic, tape, total, before, fault, world.stop
+            roll,
+            theta,
+            stream,
+            visited,
+            slot,
+            action,
+            job,
+            0,
+            wanders,
+            critic,
+            tape,
+            total,
+            before,
+            fault,
+            world.stop,
         )
         if fault[0] != 0 and not forks:  # once more, to see where
             n = call_roll(
