@@ -122,7 +122,7 @@ def solve(
     """
     policy = policy or default_policy(cmdp)
     if algorithm is None:
-        made: Any = default_algorithm(cmdp, policy)
+        made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
@@ -146,18 +146,6 @@ def solve(
         draws,
     )
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
-
-
-def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV]:
-    """The method where none is named: PD-ANPG-CV.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> default_algorithm(fc.envs.river_swim(), fc.TabularSoftmax()).name
-    'pd-anpg-cv'
-    """
-    return PDANPGCV
 
 
 def start(
@@ -390,4 +378,4 @@ def load_run(
     return result
 
 
-__all__ = ["EXACT_CHOICES", "Progress", "default_algorithm", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]
