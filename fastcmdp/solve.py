@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms import PDANPG, PDANPGCV
+from fastcmdp.algorithms import PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy, TabularSoftmax, check_policy
+from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
@@ -69,7 +69,7 @@ def solve(
         With a simulator there is no optimum and no exact evaluation: the gap is NaN and averages are the run's own
         estimates; ``simulator.evaluate`` measures a policy.
     algorithm : PDANPGCV or another settings object
-        Default: ``PDANPGCV()`` for tabular policies on models with a table, else ``PDANPG()``.
+        Default: ``PDANPGCV()``.
     samples : float, optional
         In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
         Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
@@ -122,7 +122,7 @@ def solve(
     """
     policy = policy or default_policy(cmdp)
     if algorithm is None:
-        made: Any = default_algorithm(cmdp, policy)
+        made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
@@ -148,18 +148,6 @@ def solve(
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
 
 
-def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV] | type[PDANPG]:
-    """The method where none is named: PD-ANPG-CV where it runs, else PD-ANPG.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> default_algorithm(fc.envs.river_swim(), fc.TabularSoftmax()).name
-    'pd-anpg-cv'
-    """
-    return PDANPGCV if has_table(model) and isinstance(policy, TabularSoftmax) else PDANPG
-
-
 def start(
     cmdp: CMDP | Simulator,
     algorithm: Algorithm,
@@ -177,10 +165,11 @@ def start(
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
-            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPGCV(), PDANPG(), NPGPD(), CNPGPDA() "
+            "or CRPO()"
         )
     try:
-        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        world = world_of(cmdp, policy, known, draws, simulation=algorithm.simulation)
         run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(
@@ -389,4 +378,4 @@ def load_run(
     return result
 
 
-__all__ = ["EXACT_CHOICES", "Progress", "default_algorithm", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]
