@@ -156,7 +156,47 @@ def quantecon(method: str) -> Callable[[fc.CMDP], tuple[float, Any]]:
     return solve
 
 
+def storm(cmdp: fc.CMDP) -> tuple[float, Any]:
+    """Discounting as moves to a state at which all ends."""
+    stormpy = importlib.import_module("stormpy")
+    _small(cmdp, "its model is built in Python loops", 200_000)
+    done = cmdp.n_states
+    builder = stormpy.SparseMatrixBuilder(has_custom_row_grouping=True)
+    for q in range(cmdp.n_choices):
+        if q == cmdp.state_to_choice[cmdp.choice_state[q]]:
+            builder.new_row_group(q)
+        lot = slice(cmdp.choice_to_branch[q], cmdp.choice_to_branch[q + 1])
+        order = np.argsort(cmdp.branch_target[lot])
+        for t, p in zip(cmdp.branch_target[lot][order], cmdp.branch_prob[lot][order], strict=True):
+            builder.add_next_value(q, int(t), float(cmdp.gamma * p))
+        builder.add_next_value(q, done, 1 - cmdp.gamma)
+    builder.new_row_group(cmdp.n_choices)
+    builder.add_next_value(cmdp.n_choices, done, 1.0)
+    labels = stormpy.StateLabeling(done + 1)
+    for name, state in (("init", 0), ("done", done)):
+        labels.add_label(name)
+        labels.add_label_to_state(name, state)
+    gains = stormpy.SparseRewardModel(optional_state_action_reward_vector=[*cmdp.signals[:, 0].tolist(), 0.0])
+    parts = stormpy.SparseModelComponents(
+        transition_matrix=builder.build(), state_labeling=labels, reward_models={"gain": gains}
+    )
+    model, (wanted,) = stormpy.SparseMdp(parts), stormpy.parse_properties('R{"gain"}max=? [F "done"]')
+    at = stormpy.Environment()
+    at.solver_environment.minmax_solver_environment.precision = stormpy.Rational(TOLERANCE)
+    taken, found = timed(
+        lambda: stormpy.model_checking(model, wanted, only_initial_states=False, environment=at)
+    )
+    return taken, np.array(found.get_values())[:done]
+
+
+def _small(cmdp: fc.CMDP, why: str, most: int = 20_000) -> None:
+    if cmdp.n_states > most:
+        raise ImportError(f"{why} at this size")
+
+
 def toolbox(cmdp: fc.CMDP) -> tuple[float, Any]:
+    _small(cmdp, "takes minutes")
+
     mdp = importlib.import_module("mdptoolbox.mdp")
     n_actions = cmdp.n_actions
     matrix = sp.csr_matrix(cmdp.transition_matrix())
@@ -184,8 +224,7 @@ def mdpsolver(cmdp: fc.CMDP) -> tuple[float, Any]:
 def highs(cmdp: fc.CMDP) -> tuple[float, Any]:
     from scipy.optimize import linprog
 
-    if cmdp.n_states > 20_000:
-        raise ImportError("takes minutes at this size")
+    _small(cmdp, "takes minutes")
     owner = sp.csr_array(
         (np.ones(cmdp.n_choices), (np.arange(cmdp.n_choices), cmdp.choice_state)),
         shape=(cmdp.n_choices, cmdp.n_states),
@@ -205,6 +244,7 @@ PEERS: dict[str, Callable[[fc.CMDP], tuple[float, Any]]] = {
     "QuantEcon, policy iteration": quantecon("pi"),
     "pymdptoolbox, mod. policy it.": toolbox,
     "MDPSolver, mod. policy it.": mdpsolver,
+    "Storm, Rmax=? [F done]": storm,
     "HiGHS on the programme": highs,
 }
 
