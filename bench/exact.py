@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -160,33 +161,29 @@ def storm(cmdp: fc.CMDP) -> tuple[float, Any]:
     """Discounting as moves to a state at which all ends."""
     stormpy = importlib.import_module("stormpy")
     _small(cmdp, "its model is built in Python loops", 200_000)
-    done = cmdp.n_states
-    builder = stormpy.SparseMatrixBuilder(has_custom_row_grouping=True)
-    for q in range(cmdp.n_choices):
-        if q == cmdp.state_to_choice[cmdp.choice_state[q]]:
-            builder.new_row_group(q)
-        lot = slice(cmdp.choice_to_branch[q], cmdp.choice_to_branch[q + 1])
-        order = np.argsort(cmdp.branch_target[lot])
-        for t, p in zip(cmdp.branch_target[lot][order], cmdp.branch_prob[lot][order], strict=True):
-            builder.add_next_value(q, int(t), float(cmdp.gamma * p))
-        builder.add_next_value(q, done, 1 - cmdp.gamma)
-    builder.new_row_group(cmdp.n_choices)
-    builder.add_next_value(cmdp.n_choices, done, 1.0)
-    labels = stormpy.StateLabeling(done + 1)
-    for name, state in (("init", 0), ("done", done)):
-        labels.add_label(name)
-        labels.add_label_to_state(name, state)
-    gains = stormpy.SparseRewardModel(optional_state_action_reward_vector=[*cmdp.signals[:, 0].tolist(), 0.0])
-    parts = stormpy.SparseModelComponents(
-        transition_matrix=builder.build(), state_labeling=labels, reward_models={"gain": gains}
-    )
-    model, (wanted,) = stormpy.SparseMdp(parts), stormpy.parse_properties('R{"gain"}max=? [F "done"]')
-    at = stormpy.Environment()
-    at.solver_environment.minmax_solver_environment.precision = stormpy.Rational(TOLERANCE)
+    done, lines = cmdp.n_states, ["@type: MDP", "@parameters", "", "@reward_models", "gain"]
+    lines += ["@nr_states", str(done + 1), "@nr_choices", str(cmdp.n_choices + 1), "@model"]
+    for s in range(done):
+        lines.append(f"state {s} [0]" + " init" * (s == 0))
+        for a, q in enumerate(range(cmdp.state_to_choice[s], cmdp.state_to_choice[s + 1])):
+            lines.append(f"\taction {a} [{float(cmdp.signals[q, 0])!r}]")
+            lot = slice(cmdp.choice_to_branch[q], cmdp.choice_to_branch[q + 1])
+            moves = sorted(zip(cmdp.branch_target[lot].tolist(), cmdp.branch_prob[lot].tolist(), strict=True))
+            lines += [f"\t\t{t} : {cmdp.gamma * p!r}" for t, p in moves]
+            lines.append(f"\t\t{done} : {1 - cmdp.gamma!r}")
+    lines += [f"state {done} [0] done", "\taction 0 [0]", f"\t\t{done} : 1"]
+    with tempfile.NamedTemporaryFile("w", suffix=".drn") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        model = stormpy.build_model_from_drn(file.name)
+    (wanted,) = stormpy.parse_properties('R{"gain"}max=? [F "done"]')
+    at = importlib.import_module("stormpy.environments").default(model)  # sound: values with bounds
+    bound = at.solver().min_max()
+    bound.precision, bound.relative_termination_criterion = stormpy.Rational(str(TOLERANCE)), False
     taken, found = timed(
         lambda: stormpy.model_checking(model, wanted, only_initial_states=False, environment=at)
     )
-    return taken, np.array(found.get_values())[:done]
+    return taken, [found.get_value(s) for s in range(done)]
 
 
 def _small(cmdp: fc.CMDP, why: str, most: int = 20_000) -> None:
