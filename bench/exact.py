@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -156,7 +157,43 @@ def quantecon(method: str) -> Callable[[fc.CMDP], tuple[float, Any]]:
     return solve
 
 
+def storm(cmdp: fc.CMDP) -> tuple[float, Any]:
+    """Discounting as moves to a state at which all ends."""
+    stormpy = importlib.import_module("stormpy")
+    _small(cmdp, "its model is built in Python loops", 200_000)
+    done, lines = cmdp.n_states, ["@type: MDP", "@parameters", "", "@reward_models", "gain"]
+    lines += ["@nr_states", str(done + 1), "@nr_choices", str(cmdp.n_choices + 1), "@model"]
+    for s in range(done):
+        lines.append(f"state {s} [0]" + " init" * (s == 0))
+        for a, q in enumerate(range(cmdp.state_to_choice[s], cmdp.state_to_choice[s + 1])):
+            lines.append(f"\taction {a} [{float(cmdp.signals[q, 0])!r}]")
+            lot = slice(cmdp.choice_to_branch[q], cmdp.choice_to_branch[q + 1])
+            moves = sorted(zip(cmdp.branch_target[lot].tolist(), cmdp.branch_prob[lot].tolist(), strict=True))
+            lines += [f"\t\t{t} : {cmdp.gamma * p!r}" for t, p in moves]
+            lines.append(f"\t\t{done} : {1 - cmdp.gamma!r}")
+    lines += [f"state {done} [0] done", "\taction 0 [0]", f"\t\t{done} : 1"]
+    with tempfile.NamedTemporaryFile("w", suffix=".drn") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        model = stormpy.build_model_from_drn(file.name)
+    (wanted,) = stormpy.parse_properties('R{"gain"}max=? [F "done"]')
+    at = importlib.import_module("stormpy.environments").default(model)  # sound: values with bounds
+    bound = at.solver().min_max()
+    bound.precision, bound.relative_termination_criterion = stormpy.Rational(str(TOLERANCE)), False
+    taken, found = timed(
+        lambda: stormpy.model_checking(model, wanted, only_initial_states=False, environment=at)
+    )
+    return taken, [found.get_value(s) for s in range(done)]
+
+
+def _small(cmdp: fc.CMDP, why: str, most: int = 20_000) -> None:
+    if cmdp.n_states > most:
+        raise ImportError(f"{why} at this size")
+
+
 def toolbox(cmdp: fc.CMDP) -> tuple[float, Any]:
+    _small(cmdp, "takes minutes")
+
     mdp = importlib.import_module("mdptoolbox.mdp")
     n_actions = cmdp.n_actions
     matrix = sp.csr_matrix(cmdp.transition_matrix())
@@ -184,8 +221,7 @@ def mdpsolver(cmdp: fc.CMDP) -> tuple[float, Any]:
 def highs(cmdp: fc.CMDP) -> tuple[float, Any]:
     from scipy.optimize import linprog
 
-    if cmdp.n_states > 20_000:
-        raise ImportError("takes minutes at this size")
+    _small(cmdp, "takes minutes")
     owner = sp.csr_array(
         (np.ones(cmdp.n_choices), (np.arange(cmdp.n_choices), cmdp.choice_state)),
         shape=(cmdp.n_choices, cmdp.n_states),
@@ -205,6 +241,7 @@ PEERS: dict[str, Callable[[fc.CMDP], tuple[float, Any]]] = {
     "QuantEcon, policy iteration": quantecon("pi"),
     "pymdptoolbox, mod. policy it.": toolbox,
     "MDPSolver, mod. policy it.": mdpsolver,
+    "Storm, Rmax=? [F done]": storm,
     "HiGHS on the programme": highs,
 }
 
