@@ -1410,21 +1410,21 @@ def spread_of(state: Improver, f: int, gamma: float) -> float:
 
 def fold_measurements(
     model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
-    plug: list[float], totals: list[list[float]],
+    plug: list[float], totals: list[list[float]], far: Any,
 ) -> None:  # fmt: skip
     n, h = len(state.value), len(pairs)
     weight = max(0.03, 1 / (state.outer + 1))
+
+    def off_mean(q: int, f: int) -> float:
+        return float(np.clip(state.critic[q][f] - mean[owner(model, q)][f], -far[f], far[f]))
+
     for f in range(n):
         for g in range(n):
             product = covariance = 0.0
             for pair in pairs:
-                s = owner(model, pair)
-                mine = choices(model, s)
-                product += sum(
-                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g])
-                    for q in mine
-                )
-                rows = np.array([[state.critic[q][f], state.critic[q][g]] for q in mine])
+                mine = choices(model, owner(model, pair))
+                product += sum(prob[q] * off_mean(q, f) * off_mean(q, g) for q in mine)
+                rows = np.array([[off_mean(q, f), off_mean(q, g)] for q in mine])
                 covariance += float(np.cov(rows.T, bias=True)[0, 1])
             state.gram[f][g] += weight * (product / h - state.gram[f][g])
             state.spread[f][g] += weight * (covariance / h - state.spread[f][g])
@@ -1500,8 +1500,10 @@ def pd_anpg_cv(
             moved = []
             for s in range(n_states(model)):
                 top = max(theta[q] for q in choices(model, s))
-                moved += [max(theta[q] - top, -steps.depth) for q in choices(model, s)]
-        fold_measurements(model, prob, state, mean, first.choice, plug, first.total)
+                for q in choices(model, s):
+                    beyond = [(mean[s][f] - state.critic[q][f]) / steps.far[f] for f in range(1, n)]
+                    moved.append(max(theta[q] - top, -15 - math.log(max(1.0, *beyond, 1.0))))
+        fold_measurements(model, prob, state, mean, first.choice, plug, first.total, steps.far)
         estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
         state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
         back_up(model, prob, state, mean, seen, earned)

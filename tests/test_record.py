@@ -118,6 +118,47 @@ def test_the_policy_has_the_value_of_the_output(name, windows):
             assert value.constraints == pytest.approx(averages.constraints[r], rel=1e-9)
 
 
+@each
+def test_the_policy_of_an_interrupted_run_has_the_value_that_is_shown(name, tmp_path):
+    """Wherever it stops, and after it was saved and read; the summary tells up to where its averages go."""
+    path = tmp_path / "run.npz"
+    for stop_at in (7, 23, 41):
+        result = fc.solve(
+            MODEL,
+            short(name, 60),
+            replicates=2,
+            optimum=BEST,
+            trace=15,
+            seed=2,
+            piece=1,
+            progress=at(stop_at),
+        )
+        assert not result.finished
+        result.save(path)
+        for given in (result, fc.load_run(path, MODEL, optimum=BEST)):
+            for kind, averages in (("mixture", given.mixture), ("last_quarter", given.last_quarter)):
+                for r in range(2):
+                    value = fc.evaluate(MODEL, given.policy(kind, r))
+                    assert value.reward == pytest.approx(averages.reward[r], rel=1e-9)
+                    assert value.constraints == pytest.approx(averages.constraints[r], rel=1e-9)
+        recorded = int(result.trace.outer[result.trace.done - 1])
+        assert recorded < stop_at
+        head = result.summary().splitlines()[1]
+        assert f"at outer step {stop_at} of 60 (averages up to step {recorded}" in head
+        told = result.to_dict()
+        assert (told["outer"], told["recorded"]) == (stop_at, recorded)
+
+
+def at(stop_at):
+    """Ctrl-C once every replicate has made so many outer steps."""
+
+    def stop(progress):
+        if progress.outer >= stop_at:
+            raise KeyboardInterrupt
+
+    return stop
+
+
 def test_places_between_members_are_interpolated():
     """The sum over places by numpy's interp, cut at any place."""
     rng = np.random.default_rng(0)
@@ -276,7 +317,7 @@ def test_an_interrupted_record_goes_on_as_if_it_had_not_been(after, tmp_path):
     )
     assert not half.finished
     rest = fc.resume(fc.load_run(path, MODEL, optimum=BEST))
-    for name in ("values", "kept", "member", "sums", "occupancies", "outer"):
+    for name in ("values", "kept", "member", "sums", "occupancies", "quarters", "outer"):
         np.testing.assert_array_equal(getattr(rest.trace, name), getattr(whole.trace, name), err_msg=name)
 
 
@@ -337,7 +378,7 @@ def test_runs_of_an_earlier_format_say_what_is_wrong(tmp_path):
         write_arrays(path, arrays | {"header": new})
 
     change(format=2)
-    with pytest.raises(fc.ModelError, match=r"format 2.*method's output.*'inner': 2.*seed 0"):
+    with pytest.raises(fc.ModelError, match=r"format 2.*lacks.*format 4.*'inner': 2.*seed 0"):
         fc.load_run(path, MODEL)
     change(version=99)
     with pytest.raises(fc.ModelError, match=r"version 99 of pd-anpg"):

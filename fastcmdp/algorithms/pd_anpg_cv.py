@@ -49,6 +49,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     MOST,
@@ -71,6 +72,7 @@ from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
 _DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
+_FAR = 10.0  # times the largest c_i / (1-gamma): see PDANPGCVRun._far
 _MOST_SEEN = (
     2**22
 )  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
@@ -90,8 +92,6 @@ class PDANPGCV(Algorithm):
         Length of a step of the logits, in standard deviations of the critic over actions.
     c_dual : float
         Factor on the share of a violation, a tenth for a step of length 1, that an outer step is to undo.
-    depth : float
-        Logits are at most so far below the largest of their state.
 
     Raises
     ------
@@ -110,14 +110,13 @@ class PDANPGCV(Algorithm):
     inner: int = 15
     c_eta: float = 1.0
     c_dual: float = 1.0
-    depth: float = 15.0
 
     name: ClassVar[str] = "pd-anpg-cv"
     tabular_only: ClassVar[bool] = True
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "inner": 1}, ("c_eta", "c_dual", "depth"))
+        self.check({"outer": 1, "inner": 1}, ("c_eta", "c_dual"))
 
     @property
     def n_rollouts(self) -> int:
@@ -235,7 +234,7 @@ class PDANPGCVRun(Run):
             gamma=float(cmdp.gamma),
             eta=settings.c_eta,
             dual=_DUAL * settings.c_dual,
-            depth=settings.depth,
+            far=self._far(),
         )
         self.state = pd_anpg_cv.RunState(
             **self.common_state(seed, replicates),
@@ -250,6 +249,18 @@ class PDANPGCVRun(Run):
             noise=np.zeros(replicates),
         )
         self.set_up_actions()
+
+    def _far(self) -> NDArray[np.float64]:
+        """From where on advantages count as far, float64[1+m]: none of the reward, and none that limits do not tell of.
+
+        A policy that meets limit i has E_nu[c_i] >= 0, so that x times max c_i / (1-gamma) can be lost once in x
+        horizons at most: what costs many times that is avoided, and says nothing of how large other steps should be.
+        """
+        cmdp = self.world.table
+        room = cmdp.signals.max(axis=0)
+        far = np.where(room > 0.0, _FAR * room / (1.0 - cmdp.gamma), np.inf)
+        far[0] = np.inf
+        return far
 
     def _n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""

@@ -268,7 +268,7 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
     sign = 1.0 if cmdp.sense[i] == "<=" else -1.0
     loose = float((free.occupancy @ cmdp.costs[:, i]) / (1 - cmdp.gamma))
     room = common_slack_of(cmdp, i) * float(cmdp.constraint_scale[i])
-    tight = float(cmdp.limits[i]) - sign * room * (1 - 1e-9 * np.sign(room))
+    tight = float(cmdp.anchors[i]) - sign * room * (1 - 1e-9 * np.sign(room))
     low, high = sorted((tight, loose))
     limits = np.linspace(low, high, points)
     rewards, duals = np.empty(points), np.empty((points, 2))

@@ -24,6 +24,9 @@ DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
+DEPTH = (
+    15.0  # logits are at most so far below the largest of their state, or further for advantages that are far
+)
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -36,7 +39,7 @@ class Steps(NamedTuple):
     gamma: float
     eta: float  # largest step of the logits, in units of the advantages' spread
     dual: float  # share of a violation that a step of length 1 is to undo
-    depth: float  # logits are at most so far below the largest of their state
+    far: np.ndarray  # float64[F]: an advantage beyond counts as this much in measurements
 
 
 class RunState(NamedTuple):
@@ -227,7 +230,13 @@ def move_dual(state, r, steps, sigma, horizon, work):
 
 
 @kernel
-def measure(tables, prob, state, r, n_pairs, work):
+def within(value, most):
+    """The number in [-most, most] that is nearest to value."""
+    return min(max(value, -most), most)
+
+
+@kernel
+def measure(tables, prob, state, r, n_pairs, far, work):
     """Fold the batch into the measurements that later steps are made from."""
     critic, gram, spread = state.critic[r], state.gram[r], state.spread[r]
     mean, pair = work.mean, work.pair
@@ -241,7 +250,10 @@ def measure(tables, prob, state, r, n_pairs, work):
                 first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
                 both, of_f, of_g = 0.0, 0.0, 0.0
                 for q in range(first, end):
-                    a, b = critic[q, f] - mean[s, f], critic[q, g] - mean[s, g]
+                    a, b = (
+                        within(critic[q, f] - mean[s, f], far[f]),
+                        within(critic[q, g] - mean[s, g], far[g]),
+                    )
                     product += prob[q] * a * b
                     both += a * b
                     of_f += a
@@ -259,8 +271,11 @@ def measure(tables, prob, state, r, n_pairs, work):
 
 
 @kernel
-def move_policy(tables, critic, mean, dual, eta, depth, theta):
-    """theta += eta (critic's advantages of the Lagrangian); logits at most ``depth`` below the largest, which is 0."""
+def move_policy(tables, critic, mean, dual, eta, far, theta):
+    """theta += eta (critic's advantages of the Lagrangian); logits at most DEPTH below the largest, which is 0.
+
+    Where a constraint's advantage is x times what is far, log x more, so that no probability times it is more.
+    """
     m = dual.shape[0]
     for s in range(mean.shape[0]):
         first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
@@ -272,7 +287,11 @@ def move_policy(tables, critic, mean, dual, eta, depth, theta):
             theta[q] += eta * advantage
             top = max(top, theta[q])
         for q in range(first, end):
-            theta[q] = max(theta[q] - top, -depth)
+            beyond = 1.0
+            for i in range(m):
+                beyond = max(beyond, (mean[s, 1 + i] - critic[q, 1 + i]) / far[1 + i])
+            least = -DEPTH if beyond == 1.0 else -DEPTH - math.log(beyond)
+            theta[q] = max(theta[q] - top, least)
 
 
 @kernel
@@ -322,8 +341,8 @@ def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_s
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
             forget_scores(work.scores, n_slots)
-            move_policy(tables, critic, work.mean, dual, eta, steps.depth, theta)
-        measure(tables, prob, state, r, n_inner, work)
+            move_policy(tables, critic, work.mean, dual, eta, steps.far, theta)
+        measure(tables, prob, state, r, n_inner, steps.far, work)
         for f in range(1 + m):
             total = 0.0
             for h in range(n_inner):
