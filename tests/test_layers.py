@@ -79,6 +79,7 @@ RANK = {
             ["compare"],
             ["tune"],
             ["sweep"],
+            ["bench"],
             ["cli"],
             ["__main__"],
         ]

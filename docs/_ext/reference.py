@@ -23,6 +23,7 @@ MODULES = {
     "fastcmdp.plots": "pictures",
     "fastcmdp.sweep": "sweeps",
     "fastcmdp.theory": "the theory",
+    "fastcmdp.bench": "the bench",
     "fastcmdp.embed": "pieces for other programs",
     "fastcmdp.io": "models in files",
 }
