@@ -25,9 +25,10 @@ policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where t
 at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
 (4), (5) Tabular softmax: w_f = W_f - Wbar_f, in every state; then theta(s, .) -= max_a theta(s, a), theta = max(theta,
--15 - log x), where x >= 1 is how many times as far off as "far" a constraint's advantage is (``PDANPGCVRun._far``), which
-also bounds what enters G and Sigma. Other policies: weights with g . w_f near W_f - Wbar_f on visited states (``kernels/learning/compatible.py``);
-then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean of directions would.
+-15 - log x), where x >= 1 is how many times as far off as "far" a constraint's advantage is (``PDANPGCVRun._far``); far
+also bounds what enters G and Sigma. Other policies: weights with g . w_f near W_f - Wbar_f on visited states
+(``kernels/learning/compatible.py``); then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean
+of directions would.
 
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
