@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import naive
 import numpy as np
 import pytest
@@ -72,6 +74,39 @@ def test_multipliers_and_policies_are_those_of_the_optimum(seed):
         assert fc.evaluate(cmdp, policy).reward == pytest.approx(found.rewards[k], abs=1e-8)
     with pytest.raises(InfeasibleError):
         found.policy(found.limits[0] - 0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_multiplier_at_a_corner_has_two_ends(seed):
+    cmdp = model(seed, sense="<=" if seed % 2 else ">=")
+    found = fc.frontier(cmdp)
+    for limit, duals in zip(found.limits, found.duals, strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fc.errors.NearlyInfeasibleWarning)
+            ends = fc.exact.multiplier_range(cmdp.with_limits(limit))
+        assert ends[0] == pytest.approx(duals, abs=1e-5)
+    between = cmdp.with_limits(0.4 * found.limits[0] + 0.6 * found.limits[1])
+    assert np.ptp(fc.exact.multiplier_range(between)) < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ends_of_multipliers_are_slopes_of_the_programme(seed):
+    """Two constraints, the first at the value of a deterministic policy: slopes on either side, by differences."""
+    cmdp = model(seed, m=2)
+    corner = fc.frontier(cmdp.with_constraints([0])).limits[1]
+    costs = fc.evaluate(cmdp, fc.optimum(cmdp.with_constraints([0]).with_limits(corner)).policy).constraints
+    cmdp = cmdp.with_limits([corner, costs[1] + (0.1 if seed % 2 else 0.0)])
+    ends = fc.exact.multiplier_range(cmdp)
+    here, step = best_reward(cmdp, cmdp.limits), 1e-4
+    for i, (least, greatest) in enumerate(ends):
+        change = step * np.eye(2)[i]
+        assert (best_reward(cmdp, cmdp.limits + change) - here) / step == pytest.approx(least, abs=1e-4)
+        tighter = best_reward(cmdp, cmdp.limits - change)
+        if tighter is None:
+            assert np.isinf(greatest)
+        else:
+            assert (here - tighter) / step == pytest.approx(greatest, abs=1e-4)
+    assert (ends[:, 1] - ends[:, 0]).max() > 1e-3
 
 
 def test_few_points_leave_a_gap_that_holds():
