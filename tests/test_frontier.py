@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 
 import fastcmdp as fc
 from fastcmdp.errors import InfeasibleError, SettingError
+from fastcmdp.exact.pool import Pool
 
 
 def model(seed, m=1, n_states=6, **changes):
@@ -153,3 +154,23 @@ def test_bad_questions():
             fc.frontier(cmdp, wrong)
     with pytest.raises(SettingError, match="points"):
         fc.frontier(model(0), points=1)
+
+
+def test_a_chain_found_to_mix_slowly_in_its_last_evaluation():
+    """Two queues in a row: every response has the values of its own policy, signal by signal."""
+    side, a, b = 30, *np.divmod(np.arange(900), 30)
+    moved = np.where((a > 0) & (b < side - 1), (a - 1) * side + b + 1, a * side + b)
+    served = a * side + np.maximum(b - 1, 0)
+    table = np.zeros((900, 2, 900))
+    for admit in (0, 1):
+        joined = np.minimum(a + admit, side - 1) * side + b
+        for probability, to in ((0.3, joined), (0.4, moved), (0.3, served)):
+            table[np.arange(900), admit, to] += probability
+    reward = np.column_stack((np.zeros(900), 0.3 * (a < side - 1)))
+    held = np.column_stack((a + b, a + b)) / 58.0
+    cmdp = fc.CMDP.from_arrays(table, reward, held, gamma=0.99, start=0, limits=2.0)
+    pool = Pool(cmdp)
+    for weights in np.eye(2):
+        k = pool.respond(weights)
+        assert pool.values[k] == pytest.approx(fc.evaluate(cmdp, pool.policy(k)).raw, abs=1e-8)
+    assert fc.optimum(cmdp).constraints[0] == pytest.approx(2.0)
