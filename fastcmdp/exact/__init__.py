@@ -37,6 +37,7 @@ from fastcmdp.exact.frontier import Frontier, frontier
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 
 __all__ = [
     "FEASIBLE",
@@ -52,6 +53,7 @@ __all__ = [
     "evaluate_many",
     "fisher",
     "frontier",
+    "multiplier_range",
     "natural_gradient",
     "occupancy",
     "optimum",

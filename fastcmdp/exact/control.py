@@ -85,7 +85,10 @@ class Control:
         for _ in range(MOST_ROUNDS):
             taken = choices.copy()
             chain = rows.chosen(taken)
-            if self._together(len(weights)):
+            together = self._together(
+                len(weights)
+            )  # as of now: the evaluation may find that the chain is slow
+            if together:
                 values = self._solve(chain, signals[taken], values, allowance)
                 value = values @ weights
             else:
@@ -93,7 +96,7 @@ class Control:
             low, high = rows.improve(open_to, value, after, choices)
             same = high <= settled or np.array_equal(taken, choices)
             if same and allowance <= finest:
-                if not self._together(len(weights)):
+                if not together:
                     values = self._parted(chain, signals[taken], weights, value, values, finest)
                 attained = float(expected(cmdp, value[:, None])[0])
                 return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)

@@ -26,6 +26,7 @@ from fastcmdp.exact.infeasible import common_slack_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 
 EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
@@ -277,8 +278,9 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
         wanted[i] = limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearlyInfeasibleWarning)  # the path begins at the edge
-            best = optimum(cmdp.with_limits(wanted))
-        rewards[k], duals[k] = best.reward, best.duals[i]
+            at = cmdp.with_limits(wanted)
+            best = optimum(at)
+            rewards[k], duals[k] = best.reward, multiplier_range(at, best)[i]
         if progress is not None:
             progress(Stage("frontier", k + 1, best.gap))
     return Frontier(
