@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,8 +72,6 @@ def test_large_frozen_models_are_what_they_were(each):
 
 
 def test_a_model_that_changed_is_refused():
-    from dataclasses import replace
-
     river = bench.frozen("river-swim-8")
     with pytest.raises(SettingError, match="not the model that was frozen"):
         replace(river, model="env:river_swim?n_states=9").build()
@@ -86,6 +85,8 @@ def test_errors_are_relative_to_what_policies_attain():
     reward = two.reward - two.reward_range * np.array([0.1, -0.2, 0.0, -0.5])
     values = limits + ranges * np.array([[0.0, 0.0], [0.3, 0.1], [-1.0, -1.0], [-0.1, 0.05]])
     assert two.errors(reward, values) == pytest.approx([0.1, 0.3, 0.0, 0.05])
+    below = replace(two, sense=(">=", "<="))  # the first limit from below
+    assert below.errors(reward, values) == pytest.approx([0.1, 0.1, 1.0, 0.1])
 
 
 @pytest.fixture(scope="module")

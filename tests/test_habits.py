@@ -84,6 +84,19 @@ def test_every_public_name_is_in_the_reference():
         assert f"\nfastcmdp.{name}\n" in text("docs/reference/index.md")
 
 
+def test_every_page_has_its_place_on_the_site():
+    """A page that no toctree names is found by nobody, and stops the build: name it in the index of its section."""
+    docs = ROOT / "docs"
+    named = set()
+    for page in docs.rglob("*.md"):
+        for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+            for line in tree.splitlines():
+                if line and not line.startswith(":"):
+                    named.add((docs if line.startswith("/") else page.parent) / f"{line.lstrip('/')}.md")
+    pages = {page for page in docs.rglob("*.md") if "auto_gallery" not in page.parts}
+    assert pages - named == {docs / "index.md"}
+
+
 def test_every_program_of_the_gallery_is_a_notebook():
     jupytext = pytest.importorskip("jupytext")
     scripts = sorted((ROOT / "docs" / "gallery").glob("plot_*.py"))
