@@ -61,7 +61,7 @@ RANK = {
         [
             ["errors", "kernels", "startup", "version"],
             ["check", "files", "text"],
-            ["npz", "units", "variables", "bootstrap"],
+            ["npz", "units", "variables", "bootstrap", "duals"],
             ["rows", "aggregates", "latex"],
             ["from_tables"],
             ["cmdp"],
