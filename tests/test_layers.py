@@ -63,7 +63,7 @@ RANK = {
             ["check", "files", "text"],
             ["npz", "units", "variables", "bootstrap", "duals"],
             ["rows", "aggregates", "latex"],
-            ["from_tables"],
+            ["from_tables", "criteria"],
             ["cmdp"],
             ["policies"],
             ["simulators"],

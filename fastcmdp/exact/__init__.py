@@ -35,6 +35,7 @@ from fastcmdp.exact.evaluation import (
 )
 from fastcmdp.exact.frontier import Frontier, frontier
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
+from fastcmdp.exact.horizon import horizon
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
 from fastcmdp.exact.sensitivity import multiplier_range
@@ -53,6 +54,7 @@ __all__ = [
     "evaluate_many",
     "fisher",
     "frontier",
+    "horizon",
     "multiplier_range",
     "natural_gradient",
     "occupancy",
