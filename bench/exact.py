@@ -172,9 +172,8 @@ def peers(sizes: list[float]) -> None:
     for size in sizes:
         cmdp = garnet(size)
         reward = np.ascontiguousarray(cmdp.signals[:, :1])
-        begun = time.perf_counter()
-        response = Control(cmdp).respond(reward, np.ones(1), relative=TOLERANCE * (1 - cmdp.gamma))
-        seconds = time.perf_counter() - begun
+        relative = TOLERANCE * (1 - cmdp.gamma)
+        seconds, response = timed(lambda: Control(cmdp).respond(reward, np.ones(1), relative=relative))  # noqa: B023
         print(f"{cmdp.n_states:9,}  {'fastcmdp':28}{seconds:9.3f}")
         for name, solve in PEERS.items():
             try:
@@ -186,15 +185,23 @@ def peers(sizes: list[float]) -> None:
             print(f"{cmdp.n_states:9,}  {name:28}{taken:9.3f}{taken / seconds:8.1f}x  {off:.1e}")
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    begun = time.perf_counter()
-    found = call()
-    return time.perf_counter() - begun, found
+def timed(call: Callable[[], Any], times: int = 5) -> tuple[float, Any]:
+    """Seconds, the least of so many where they are short, and what was returned."""
+    least = np.inf
+    for _ in range(times):
+        begun = time.perf_counter()
+        found = call()
+        least = min(least, time.perf_counter() - begun)
+        if least > 1.0:
+            break
+    return least, found
 
 
 def quantecon(method: str) -> Callable[[fc.CMDP], tuple[float, Any]]:
     def solve(cmdp: fc.CMDP) -> tuple[float, Any]:
         ddp = importlib.import_module("quantecon.markov").DiscreteDP
+        if method == "pi":
+            _small(cmdp, "factors of a random graph take minutes", 3_000)
         small = ddp(np.ones(2), sp.csr_matrix(np.ones((2, 1))), 0.9, [0, 0], [0, 1])
         small.solve(method=method)  # compiles
         problem = ddp(
@@ -239,13 +246,13 @@ def storm(cmdp: fc.CMDP) -> tuple[float, Any]:
     return taken, [found.get_value(s) for s in range(done)]
 
 
-def _small(cmdp: fc.CMDP, why: str, most: int = 20_000) -> None:
+def _small(cmdp: fc.CMDP, why: str, most: int) -> None:
     if cmdp.n_states > most:
         raise ImportError(f"{why} at this size")
 
 
 def toolbox(cmdp: fc.CMDP) -> tuple[float, Any]:
-    _small(cmdp, "takes minutes")
+    _small(cmdp, "takes minutes", 3_000)
 
     mdp = importlib.import_module("mdptoolbox.mdp")
     n_actions = cmdp.n_actions
@@ -253,28 +260,31 @@ def toolbox(cmdp: fc.CMDP) -> tuple[float, Any]:
     tables = [matrix[a::n_actions] for a in range(n_actions)]
     reward = cmdp.signals[:, 0].reshape(-1, n_actions).copy()
     problem = mdp.PolicyIterationModified(tables, reward, cmdp.gamma, epsilon=TOLERANCE)
-    taken, _ = timed(problem.run)
+    taken, _ = timed(problem.run, 1)
     return taken, problem.V
 
 
 def mdpsolver(cmdp: fc.CMDP) -> tuple[float, Any]:
     module = importlib.import_module("mdpsolver")
     shape = (cmdp.n_states, cmdp.n_actions, -1)
-    model = module.model()
-    model.mdp(
-        discount=cmdp.gamma,
-        rewards=cmdp.signals[:, 0].reshape(shape[:2]).tolist(),
-        tranMatProbs=cmdp.branch_prob.reshape(shape).tolist(),
-        tranMatColumns=cmdp.branch_target.reshape(shape).tolist(),
-    )
-    taken, _ = timed(lambda: model.solve(algorithm="mpi", tolerance=TOLERANCE))
-    return taken, model.getValueVector()
+    least = np.inf
+    for _ in range(3):  # models anew: one that has been solved begins at its solution
+        model = module.model()
+        model.mdp(
+            discount=cmdp.gamma,
+            rewards=cmdp.signals[:, 0].reshape(shape[:2]).tolist(),
+            tranMatProbs=cmdp.branch_prob.reshape(shape).tolist(),
+            tranMatColumns=cmdp.branch_target.reshape(shape).tolist(),
+        )
+        taken, _ = timed(lambda: model.solve(algorithm="mpi", tolerance=TOLERANCE), 1)  # noqa: B023
+        least = min(least, taken)
+    return least, model.getValueVector()
 
 
 def highs(cmdp: fc.CMDP) -> tuple[float, Any]:
     from scipy.optimize import linprog
 
-    _small(cmdp, "takes minutes")
+    _small(cmdp, "takes minutes", 3_000)
     owner = sp.csr_array(
         (np.ones(cmdp.n_choices), (np.arange(cmdp.n_choices), cmdp.choice_state)),
         shape=(cmdp.n_choices, cmdp.n_states),
