@@ -11,7 +11,7 @@ the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k 
     lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                        (3)
     omega      = tail average of H steps of ASGD towards E[(g_h . omega - A_r,h - sum_i lambda_i A_ci,h)^2],
                  from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci           (4)
-    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                  (5)
+    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -15 - log x)              (5)
     W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                           (6)
 
 The first outer step only measures. The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in
@@ -26,7 +26,9 @@ at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint 
 
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
-signals were uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
+signals were uncorrelated. In G and Sigma |A_ci| counts as at most
+f_i = 10 max c_i / (1-gamma), and x in (5) is the largest of 1 and all -A_ci / f_i: a policy that meets limit i can lose
+f_i once in ten horizons at most, so what costs more is avoided and sets no scale. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
 (C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
 over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
 uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
@@ -38,7 +40,7 @@ so that J_f and A_f are unbiased given the past, and omega estimates the same na
 steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
 omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
 of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
-depth of (5) and what is explored; no theorem covers this rule for lambda.
+15 of (5), f_i and what is explored; no theorem covers this rule for lambda.
 """
 
 from __future__ import annotations
@@ -52,7 +54,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
-    MOST,
     Algorithm,
     Run,
     check_constants,
@@ -60,7 +61,7 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import is_finite, require
+from fastcmdp.check import MOST, is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import pd_anpg_cv
@@ -191,7 +192,7 @@ class PDANPGCV(Algorithm):
         )
         one = cls(**(settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
-        most = f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+        most = f"at most {down(MOST * one.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},"
         require(steps <= MOST, "samples", samples, most)
         if steps < 1.0:
             least = math.ceil(one.outer_samples(cmdp))
