@@ -1,4 +1,4 @@
-"""The table "Untuned" of docs/algorithms.md: `python bench/untuned.py [--samples N ..] [--model NAME] [--replicates R]`.
+"""The table "Untuned" of docs/algorithms.md: `python bench/untuned.py [--samples N ..] [--model NAME ..]`.
 
 Every method with its defaults at each budget on three models: error of the mixture, the larger of gap and violation
 relative to what policies can attain, mean over replicates, in per cent. One cell a line is printed as it is done, and

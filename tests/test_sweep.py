@@ -28,9 +28,9 @@ from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep
 from fastcmdp.sweep.analysis import analyse, reaching
 from fastcmdp.sweep.cells import Cell, cells
 from fastcmdp.sweep.cost import Cost
-from fastcmdp.sweep.tasks import plan
 from fastcmdp.sweep.report import report
 from fastcmdp.sweep.rows import rows
+from fastcmdp.sweep.tasks import plan
 from fastcmdp.sweep.worker import trace_points
 
 spec = importlib.util.spec_from_file_location("bench_sweep", Path(__file__).parents[1] / "bench" / "sweep.py")

@@ -26,10 +26,10 @@ at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint 
 
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
-signals were uncorrelated. In G and Sigma |A_ci| counts as at most
-f_i = 10 max c_i / (1-gamma), and x in (5) is the largest of 1 and all -A_ci / f_i: a policy that meets limit i can lose
-f_i once in ten horizons at most, so what costs more is avoided and sets no scale. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
-(C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
+signals were uncorrelated. In G and Sigma |A_ci| counts as at most f_i = 10 max c_i / (1-gamma), and x in (5) is the
+largest of 1 and all -A_ci / f_i: a policy that meets limit i can lose f_i once in ten horizons at most, so what costs
+more is avoided and sets no scale. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the
+level of (C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
 over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
 uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
 of W over those that were.
