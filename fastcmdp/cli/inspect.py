@@ -28,7 +28,12 @@ def inspect(source: Source, json: Json = False) -> None:
     """
     offered: dict[str, Any] = {}
     whole = False  # whether the file says all that `solve` needs
-    if source.is_file and not source.names.keys() - {"--with"} and not source.limit and source.gamma is None:
+    if (
+        source.is_file
+        and not source.names.keys() - {"--with"}
+        and not source.limit
+        and source.discount is None
+    ):
         description = source.description()
         offered = {"spec": source.spec, "file": summary(description)}
         if not json:

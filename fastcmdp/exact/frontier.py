@@ -26,6 +26,7 @@ from fastcmdp.exact.infeasible import common_slack_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 from fastcmdp.text import unknown
 
 MOST_POINTS = 10**7
@@ -284,8 +285,9 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
         wanted[i] = limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearlyInfeasibleWarning)  # the path begins at the edge
-            best = optimum(cmdp.with_limits(wanted))
-        rewards[k], duals[k] = best.reward, best.duals[i]
+            at = cmdp.with_limits(wanted)
+            best = optimum(at)
+            rewards[k], duals[k] = best.reward, multiplier_range(at, best)[i]
         if progress is not None:
             progress(Stage("frontier", k + 1, best.gap))
     return Frontier(

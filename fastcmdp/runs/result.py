@@ -22,6 +22,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
+from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
 from fastcmdp.runs.record import LAST_QUARTER, Record, excess
 from fastcmdp.runs.saved import write_run
@@ -312,6 +313,48 @@ class Result:
             "evaluating": self.trace.evaluating,
             "transitions_per_second": total / seconds if seconds > 0 else None,
         }
+
+    def to_pandas(self) -> Any:
+        """The record as a pandas frame, a row for each replicate and recorded outer step.
+
+        Indexed by ``replicate`` and ``outer``, with ``samples`` (transitions so far), for each signal its J of the
+        policy at that step and, as ``mixture NAME``, of the output so far, ``multiplier NAME`` for each constraint, and
+        ``gap`` and the worst ``violation`` of the output; all in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Pandas is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> result.to_pandas().loc[1].index.tolist()
+        [0, 1, 2, 4]
+        """
+        return frame(self)
+
+    def to_xarray(self) -> Any:
+        """The record as an xarray dataset over ``replicate``, ``outer``, ``signal`` and ``constraint``.
+
+        ``value`` and ``mixture`` are J of the policy at a step and of the output so far, ``multiplier``, ``samples``,
+        ``kept`` (outer steps in the output) and ``failed`` go with them; limits and the exact optimum are coordinates,
+        units stand in the attributes of each, settings and seed in those of the whole. Values are in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Xarray is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> dict(result.to_xarray().value.sizes)
+        {'replicate': 2, 'outer': 4, 'signal': 2}
+        """
+        return dataset(self)
 
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""

@@ -293,8 +293,10 @@ class Simulator(Units):
 
     # Runs through the kernels.
 
-    def world(self, bound: Any, chains: bool = False) -> kernel.World:
+    def world(self, bound: Any, chains: bool = False, corrected: bool = False) -> kernel.World:
         """What kernels read, for runs with such a (bound) policy: to run rollouts, or with ``chains`` chains.
+
+        ``corrected``: rollouts that a critic corrects (``rolls.py``).
 
         The first time for a kind of policy, or for chains, this compiles.
         """
@@ -305,11 +307,11 @@ class Simulator(Units):
         if chains and "step" not in made:
             made["step"] = step_callback(self._step.compiled, self.n_state, m)
             made["reset"] = reset_callback(self._reset.compiled, self.n_state)
-        key = (type(bound.data), *bound.data)
+        key = (corrected, type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
                 self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
-                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, 1.0 / math.log(self.gamma),
+                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, float(self.gamma), corrected,
             )  # fmt: skip
         return kernel.World(
             roll=0 if chains else self._rolls[key].address,
@@ -337,7 +339,7 @@ class Simulator(Units):
             visited=np.zeros((slots, self.n_state)),
             state=np.zeros(self.n_state),
             before=np.zeros(self.n_state),
-            total=np.zeros(1 + self.n_constraints),
+            total=np.zeros(3 * (1 + self.n_constraints)),
             features=np.zeros(self.n_rows * self.n_features),
             logit=np.zeros(self.n_actions),
             hidden=np.zeros(bound.n_hidden),
