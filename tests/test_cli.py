@@ -527,7 +527,8 @@ def test_a_run_by_samples_is_resumed(cli, tmp_path):
     assert again == whole
     other = cli("solve", BUDGET[0], "--samples", "9e4", "--checkpoint", tmp_path / "run.npz", "--resume")
     assert other.code == 2
-    assert "outer = " in other.err
+    assert "--samples 90000 makes outer = " in other.err
+    assert "leave --samples out" in other.err
 
 
 def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):
@@ -772,7 +773,12 @@ def test_frontier(cli, tmp_path):
     assert "best reward" in (tmp_path / "frontier.svg").read_text()
     answer = cli("frontier", "env:garnet?n_states=6&n_constraints=2")
     assert (answer.code, answer.err[:5]) == (2, "error")
-    assert "one of ['cost 0', 'cost 1']" in answer.err
+    assert "--of 'cost 0'" in answer.err
+    assert "cost 0, cost 1" in answer.err
+    answer = cli("frontier", "env:garnet?n_states=6&n_constraints=0")
+    assert (answer.code, "no constraint whose limit" in answer.err) == (2, True)
+    answer = cli("frontier", "env:garnet?n_states=6&n_constraints=2", "--of", "costs 1")
+    assert "did you mean 'cost 1'" in answer.err
 
 
 def test_inspect_without_constraints(cli):

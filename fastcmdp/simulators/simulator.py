@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastcmdp.check import seed_number
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
@@ -229,9 +230,7 @@ class Simulator(Units):
 
     def stream(self, seed: int = 0) -> Words:
         """A stream to draw from, uint64[4]: the state of ``numpy.random.SFC64(SeedSequence(seed))``."""
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-            raise SettingError(f"seed = {seed!r}: an integer of at least 0 is expected")
-        return words_of(np.random.SeedSequence(seed))
+        return words_of(np.random.SeedSequence(seed_number(seed)))
 
     def start(self, rng: Words) -> Float:
         """A start state, float64[n_state]; advances the stream.
