@@ -459,6 +459,22 @@ def test_it_is_fast_to_learn() -> None:
     assert late.violation.max() < 0.005 * np.ptp(best.constraint_range)
 
 
+@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")
+@pytest.mark.parametrize("penalty", [1e3, 1e6, 1e9])
+def test_a_choice_that_costs_a_million_times_as_much(penalty: float) -> None:
+    """What is avoided sets neither the length of steps, nor the multiplier's bounds, nor what its probability costs."""
+    transition = np.random.default_rng(0).dirichlet(np.ones(20), size=(20, 4))
+    reward, cost = np.random.default_rng(1).random((2, 20, 4))
+    cost[3, 1] = penalty
+    cmdp = fc.CMDP.from_arrays(transition, reward, cost, gamma=0.9, limits=4.5)
+    result = fc.solve(cmdp, samples=3e6, replicates=2)
+    late, best = result.last_quarter, result.optimum
+    assert best is not None
+    assert late.violation.max() < 0.02
+    assert np.abs(late.gap).max() < 0.02
+    assert late.duals == pytest.approx(np.full((2, 1), best.duals[0]), rel=0.2)
+
+
 def test_the_default_method() -> None:
     cmdp, features = MODELS["random"], np.eye(MODELS["random"].n_choices)
     queue = fc.simulators.tandem_queue(gamma=0.8)
@@ -489,7 +505,6 @@ def test_large_models_get_more_pairs_an_outer_step() -> None:
         ({"inner": 0}, "inner = 0"),
         ({"c_eta": -1.0}, "c_eta = -1.0"),
         ({"c_dual": "fast"}, "c_dual = 'fast'"),
-        ({"depth": 0.0}, "depth = 0.0"),
     ],
 )
 def test_wrong_settings_name_the_setting(wrong: dict[str, Any], message: str) -> None:

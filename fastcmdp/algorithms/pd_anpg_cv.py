@@ -25,8 +25,10 @@ policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where t
 at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
 (4), (5) Tabular softmax: w_f = W_f - Wbar_f, in every state; then theta(s, .) -= max_a theta(s, a), theta = max(theta,
--depth). Other policies: weights with g . w_f near W_f - Wbar_f on visited states (``kernels/learning/compatible.py``);
-then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean of directions would.
+-15 - log x), where x >= 1 is how many times as far off as "far" a constraint's advantage is (``PDANPGCVRun._far``); far
+also bounds what enters G and Sigma. Other policies: weights with g . w_f near W_f - Wbar_f on visited states
+(``kernels/learning/compatible.py``); then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean
+of directions would.
 
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
@@ -55,6 +57,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
     MOST,
@@ -78,6 +81,7 @@ from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
 _DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
+_FAR = 10.0  # times the largest c_i / (1-gamma): see PDANPGCVRun._far
 _MOST_SEEN = (
     2**22
 )  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
@@ -99,8 +103,6 @@ class PDANPGCV(Algorithm):
         Length of a step of the logits, in standard deviations of the critic over actions.
     c_dual : float
         Factor on the share of a violation, a tenth for a step of length 1, that an outer step is to undo.
-    depth : float
-        Logits of the tabular softmax policy are at most so far below the largest of their state.
 
     Raises
     ------
@@ -119,14 +121,13 @@ class PDANPGCV(Algorithm):
     inner: int = 15
     c_eta: float = 1.0
     c_dual: float = 1.0
-    depth: float = 15.0
 
     name: ClassVar[str] = "pd-anpg-cv"
     simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "corrected"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "inner": 1}, ("c_eta", "c_dual", "depth"))
+        self.check({"outer": 1, "inner": 1}, ("c_eta", "c_dual"))
 
     @property
     def n_rollouts(self) -> int:
@@ -247,7 +248,7 @@ class PDANPGCVRun(Run):
             gamma=float(world.model.gamma),
             eta=settings.c_eta,
             dual=_DUAL * settings.c_dual,
-            depth=settings.depth,
+            far=self._far(),
             score_bound=float(policy.score_bound),
         )
         own = isinstance(policy.data, Tabular)
@@ -264,6 +265,21 @@ class PDANPGCVRun(Run):
             direction=np.zeros((replicates, n_signals, 0 if own else policy.n_parameters)),
         )
         self.set_up_actions()
+
+    def _far(self) -> NDArray[np.float64]:
+        """From where on advantages count as far, float64[1+m]: none of the reward, and none that limits do not tell of.
+
+        A policy that meets limit i has E_nu[c_i] >= 0, so that x times max c_i / (1-gamma) can be lost once in x
+        horizons at most: what costs many times that is avoided, and says nothing of how large other steps should be.
+        Simulators do not tell their largest c_i: none is far there.
+        """
+        far = np.full(1 + self.world.model.n_constraints, np.inf)
+        if self.world.n_state == 0:
+            cmdp = self.world.table
+            room = cmdp.signals.max(axis=0)
+            far = np.where(room > 0.0, _FAR * room / (1.0 - cmdp.gamma), np.inf)
+            far[0] = np.inf
+        return far
 
     @property
     def n_draws(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from fastcmdp.simulators.functions import (
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.simulators.trial import TrialRun, run_trial
 from fastcmdp.units import (
+    EPS,
+    TINY,
     Units,
     constraint_units,
     discount,
@@ -38,6 +41,8 @@ from fastcmdp.units import (
 
 Float = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
+
+DIGITS = 1e-6  # of a cost's range: what sums must resolve
 
 
 class Simulator(Units):
@@ -141,6 +146,7 @@ class Simulator(Units):
     ) -> None:
         m = 0 if limits is None else np.atleast_1d(numbers_in(limits, "limits")).size
         self.name, self.gamma, self.limits = name, discount(gamma), limits_of(limits, m)
+        self.anchors = self.limits
         self.sense, self.names = senses(sense, m), signal_names(names, m)
         self.n_state, self.n_actions = check_size(n_state, "n_state"), check_size(n_actions, "n_actions")
         if state_features is not None and choice_features is not None:
@@ -438,6 +444,15 @@ class Simulator(Units):
         self.reward_scale = max(most - self.reward_shift, self.reward_shift - least) or 1.0
         room = [room_below(self.limits, self.gamma, end) for end in (low[1:], high[1:])]
         self.constraint_scale = constraint_units(np.abs(room).max(axis=0))
+        for i in np.flatnonzero(
+            EPS * np.abs(self.limits) * self.unit > DIGITS * np.maximum(high - low, TINY)[1:]
+        ):
+            warnings.warn(
+                f"limits[{i}] = {self.limits[i]:.6g} is so far beyond {self.names[1 + i]}, from {low[1 + i]:.6g} to "
+                f"{high[1 + i]:.6g} a step, that sums lose digits; give a limit that can be missed, or none",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def _made_again(kind: type[Simulator], arguments: dict[str, Any], fingerprint: str) -> Simulator:

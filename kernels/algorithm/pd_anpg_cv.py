@@ -34,6 +34,9 @@ MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
 PULL = 2.0  # theta is drawn to the start by PULL / k, where it is no logit
 ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
+DEPTH = (
+    15.0  # logits are at most so far below the largest of their state; further for advantages that are far
+)
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
 
@@ -46,7 +49,7 @@ class Steps(NamedTuple):
     gamma: float
     eta: float  # largest step of the logits, in units of the advantages' spread
     dual: float  # share of a violation that a step of length 1 is to undo
-    depth: float  # logits are at most so far below the largest of their state
+    far: np.ndarray  # float64[F]: an advantage beyond counts as this much in measurements
     score_bound: float  # G^2
 
 
@@ -220,13 +223,22 @@ def move_dual(state, r, steps, sigma, horizon, work):
 
 
 @kernel
-def measure(policy, state, r, n_pairs, work):
+def within(value, most):
+    """The number in [-most, most] that is nearest to value."""
+    return min(max(value, -most), most)
+
+
+@kernel
+def measure(policy, state, r, n_pairs, far, work):
     """Fold the batch into the measurements that later steps are made from."""
     gram, spread = state.gram[r], state.spread[r]
     advantage, n_actions, look = work.look.advantage, work.look.n_actions, work.look
     n_signals = gram.shape[0]
     weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0))
     for f in range(n_signals):
+        for h in range(n_pairs):
+            for q in range(n_actions[h]):
+                advantage[h, q, f] = within(advantage[h, q, f], far[f])
         for g in range(f + 1):
             product = response(policy, look.prob, advantage, n_actions, look.move, look.chance, n_pairs, f, g)
             covariance = 0.0
@@ -251,13 +263,16 @@ def measure(policy, state, r, n_pairs, work):
 
 
 @generic("policy")
-def move_policy(policy, tables, state, r, eta, depth, work):
+def move_policy(policy, tables, state, r, eta, far, work):
     """theta += eta (where the inner loop began)."""
 
 
 @move_policy.on(Tabular)
-def move_logits(policy, tables, state, r, eta, depth, work):
-    """The critic's advantages of the Lagrangian; logits then at most ``depth`` below the largest, which is 0."""
+def move_logits(policy, tables, state, r, eta, far, work):
+    """The critic's advantages of the Lagrangian; logits then at most DEPTH below the largest, which is 0.
+
+    Where a constraint's advantage is x times what is far, log x more, so that no probability times it is more.
+    """
     theta, critic, dual, mean = state.theta[r], state.critic[r], state.dual[r], work.space.mean
     m = dual.shape[0]
     for s in range(mean.shape[0]):
@@ -270,17 +285,21 @@ def move_logits(policy, tables, state, r, eta, depth, work):
             theta[q] += eta * advantage
             top = max(top, theta[q])
         for q in range(first, end):
-            theta[q] = max(theta[q] - top, -depth)
+            beyond = 1.0
+            for i in range(m):
+                beyond = max(beyond, (mean[s, 1 + i] - critic[q, 1 + i]) / far[1 + i])
+            least = -DEPTH if beyond == 1.0 else -DEPTH - math.log(beyond)
+            theta[q] = max(theta[q] - top, least)
 
 
 @move_policy.otherwise
-def move_weights(policy, tables, state, r, eta, depth, work):
+def move_weights(policy, tables, state, r, eta, far, work):
     """Weights without logits that could be held: they are drawn towards the start, as means of directions would be."""
     least = 1.0
     for row in range(work.look.chance.shape[0]):
         least = min(least, work.look.chance[row])
     share = PULL / state.outer[r]
-    if least < math.exp(-depth):
+    if least < math.exp(-DEPTH):
         share = max(share, holding(policy))
     share = min(share, 1.0)
     step_along(state.direction[r], state.dual[r], eta, share, work.origin, state.theta[r])
@@ -332,12 +351,12 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
             state.noise[r] += weight * (noise - state.noise[r])
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
-            move_policy(policy, tables, state, r, eta, steps.depth, work)
+            move_policy(policy, tables, state, r, eta, steps.far, work)
         learn_direction(
             policy, work.scores, rows, steps.score_bound, work.look.row, state.direction[r], work.look.move
         )
         forget_scores(work.scores, n_slots)
-        measure(policy, state, r, n_inner, work)
+        measure(policy, state, r, n_inner, steps.far, work)
         for f in range(1 + m):
             total = 0.0
             for h in range(n_inner):
