@@ -61,9 +61,9 @@ RANK = {
         [
             ["errors", "kernels", "startup", "version"],
             ["check", "files", "text"],
-            ["npz", "units", "variables", "bootstrap"],
+            ["npz", "units", "variables", "bootstrap", "duals"],
             ["rows", "aggregates", "latex"],
-            ["from_tables"],
+            ["from_tables", "criteria"],
             ["cmdp"],
             ["policies"],
             ["simulators"],

@@ -27,7 +27,12 @@ def inspect(source: Source, json: Json = False) -> None:
     Of a file, without options: what it offers, so that the next command can be written.
     """
     offered: dict[str, Any] = {}
-    if source.is_file and not source.names.keys() - {"--with"} and not source.limit and source.gamma is None:
+    if (
+        source.is_file
+        and not source.names.keys() - {"--with"}
+        and not source.limit
+        and source.discount is None
+    ):
         description = source.description()
         offered = {"spec": source.spec, "file": summary(description)}
         if not json:

@@ -35,8 +35,10 @@ from fastcmdp.exact.evaluation import (
 )
 from fastcmdp.exact.frontier import Frontier, frontier
 from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
+from fastcmdp.exact.horizon import horizon
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 
 __all__ = [
     "FEASIBLE",
@@ -52,6 +54,8 @@ __all__ = [
     "evaluate_many",
     "fisher",
     "frontier",
+    "horizon",
+    "multiplier_range",
     "natural_gradient",
     "occupancy",
     "optimum",

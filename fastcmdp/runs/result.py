@@ -24,7 +24,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
 from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
-from fastcmdp.runs.record import LAST_QUARTER, LATE, OUTPUT, Record, excess
+from fastcmdp.runs.record import LAST_QUARTER, Record, excess
 from fastcmdp.runs.saved import write_run
 
 Float = NDArray[np.float64]
@@ -246,9 +246,9 @@ class Result:
             raise SettingError(
                 f"kind = {kind!r} needs exact evaluation, which this run did without: ask for 'last'"
             )
-        if kind == "last_quarter" and not self.finished:
-            raise SettingError("kind = 'last_quarter' needs a finished run; ask for 'mixture' or 'last'")
-        nu = self.trace.policy_occupancy(LATE if kind == "last_quarter" else OUTPUT)[replicate]
+        if self.trace.done == 0:
+            return last
+        nu = self.trace.policy_occupancy(late=kind == "last_quarter")[replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
 
@@ -283,6 +283,8 @@ class Result:
             "samples": total,
             "replicates": int(self.samples.size),
             "finished": self.finished,
+            "outer": int(self.run.state.outer.clip(min=0).min()),
+            "recorded": int(self.trace.outer[max(self.trace.done - 1, 0)]),
             "failed": int((self.failed >= 0).sum()),
             "empty": int(self.empty.sum()),
             "reward": interval(all_steps.reward),
@@ -352,15 +354,10 @@ class Result:
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
         cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        state = (
-            "finished"
-            if self.finished
-            else f"at outer step {int(self.trace.outer[max(self.trace.done - 1, 0)])}"
-        )
         total, seconds = int(self.samples.sum()), self.trace.seconds
         lines = [
             f"{self.algorithm.name} on {cmdp!r}",
-            f"{self.samples.size} replicates {state}, {total:.3g} transitions in {seconds:.1f} s"
+            f"{self.samples.size} replicates {self._stands()}, {total:.3g} transitions in {seconds:.1f} s"
             + (f", {self.trace.evaluating:.1f} s of evaluations for the trace" if self.trace.exact else ""),
             f"{'':24}{'learned (last quarter)':>24}{'mixture of all':>18}{'optimum':>14}{'limit':>14}",
         ]
@@ -391,6 +388,18 @@ class Result:
             )
         lines += self._within(mixture)
         return "\n".join(lines + self.notes())
+
+    def _stands(self) -> str:
+        """How far the run is, and up to where its averages go if that is less."""
+        if self.finished:
+            return "finished"
+        made, recorded = self.run.state.outer.clip(min=0), int(self.trace.outer[max(self.trace.done - 1, 0)])
+        least, most = int(made.min()), int(made.max())
+        told = f"{least}" if least == most else f"{least} to {most}"
+        till = (
+            "" if least == most == recorded else f" (averages up to step {recorded}, the last one recorded)"
+        )
+        return f"at outer step {told} of {self.algorithm.outer}{till}"
 
     def _within(self, mixture: Averages) -> list[str]:
         """How far off the figures of the mixture are at most, where not every policy of it is recorded."""
