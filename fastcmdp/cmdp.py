@@ -435,11 +435,7 @@ class CMDP(Units):
         bounds = self.limits if limits is None else limits
         if criterion == "discounted":
             return self.with_limits(bounds)
-        signals = np.column_stack([self.reward, self.costs])
-        rows = Plain(
-            self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
-            self.action_of_choice, dict(self.variables),
-        )  # fmt: skip
+        rows = self.plain()
         if criterion == "average":
             rows, gamma = average(rows)
         else:
@@ -457,6 +453,14 @@ class CMDP(Units):
             names=self.names,
             variables=rows.variables,
         )
+
+    def plain(self) -> Plain:
+        """Rows, signals and start as `fastcmdp.criteria` takes them, in the user's units."""
+        signals = np.column_stack([self.reward, self.costs])
+        return Plain(
+            self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
+            self.action_of_choice, dict(self.variables),
+        )  # fmt: skip
 
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on: rows, signals, start, discount, limits and senses."""
