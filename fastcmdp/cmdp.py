@@ -426,7 +426,7 @@ class CMDP(Units):
         --------
         >>> cmdp = CMDP([0, 2], [0, 1, 2], [0, 0], [1, 1], [0, 1], [0, 1], gamma=0.5, limits=0.5)
         >>> cmdp.with_criterion("average")
-        CMDP(2 states, 3 choices, 4 branches, gamma=0.5, maximise reward, cost <= 0.5)
+        CMDP(2 states, 3 choices, 3 branches, gamma=0.5, maximise reward, cost <= 0.5)
         """
         if criterion not in CRITERIA:
             raise SettingError(unknown("criterion", criterion, CRITERIA))
