@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastcmdp import startup  # noqa: F401  # isort: skip  # first, for Ctrl-C during the other imports
-from fastcmdp import envs, simulators
+from fastcmdp import duals, envs, simulators
 from fastcmdp.algorithms import (
     ALGORITHMS,
+    ALPQA,
+    ARNPG,
     CNPGPDA,
     CRPO,
     NPGPD,
+    OPGPD,
     PDANPG,
     PDANPGCV,
     PDNAC,
+    PDRANPG,
+    PIPD,
     PMDPD,
+    RPGPD,
     CRPOSoftmax,
     NPGPDSoftmax,
+    ReLOAD,
 )
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
@@ -35,14 +42,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALGORITHMS",
+    "ALPQA",
+    "ARNPG",
     "CMDP",
     "CNPGPDA",
     "CRPO",
     "NPGPD",
+    "OPGPD",
     "PDANPG",
     "PDANPGCV",
     "PDNAC",
+    "PDRANPG",
+    "PIPD",
     "PMDPD",
+    "RPGPD",
     "CRPOSoftmax",
     "GymSimulator",
     "InfeasibleError",
@@ -50,12 +63,14 @@ __all__ = [
     "ModelError",
     "NPGPDSoftmax",
     "NeuralSoftmax",
+    "ReLOAD",
     "ReluSoftmax",
     "Result",
     "SettingError",
     "Simulator",
     "TabularSoftmax",
     "compare",
+    "duals",
     "embed",
     "envs",
     "evaluate",

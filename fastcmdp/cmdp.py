@@ -11,7 +11,8 @@ in the user's units; J is not normalised by 1 - γ. The kernels see it shifted a
     r̃   = (r - shift) / scale_r,                                                          (4)
     c_i = σ_i ((1-γ) d_i - g_i) / scale_i,   σ_i = +1 for "<=" and -1 for ">=",             (5)
 
-where shift = 0 and the scales are 1 whenever the values are within range already (and, for rewards, the least does
+where a limit d_i that is more than a thousand spans of g_i beyond what this can sum to counts as one that far, and
+shift = 0 and the scales are 1 whenever the values are within range already (and, for rewards, the least does
 not exceed their spread: an offset would only add noise), unless they are tiny. From (2), (4) and (5), values and
 multipliers go back to the user's units by
 
@@ -56,6 +57,7 @@ from fastcmdp.text import unknown
 from fastcmdp.units import (
     FloatArray,
     Units,
+    anchors_of,
     constraint_units,
     discount,
     limits_of,
@@ -118,6 +120,8 @@ class CMDP(Units):
     gamma : float
     reward, costs : float64 (C,), (C, m), in the user's units
     limits : float64 (m,), in the user's units
+    anchors : float64 (m,)
+        Limits as equation (5) has them.
     sense, names : tuples of m and 1+m strings
     variables : mapping of str to bool, int64 or float64 (S,)
     signals : float64 (C, 1+m)
@@ -152,6 +156,7 @@ class CMDP(Units):
     reward: FloatArray
     costs: FloatArray
     limits: FloatArray
+    anchors: FloatArray
     sense: tuple[str, ...]
     names: tuple[str, ...]
     variables: Mapping[str, npt.NDArray[Any]]
@@ -527,10 +532,12 @@ class CMDP(Units):
         """Set the limits and, by equations (4) and (5), the signals and their scales."""
         bounds = limits_of(limits, self.n_constraints)
         shift, scale = reward_units(float(self.reward.min()), float(self.reward.max()))
-        constraints = self._sign * room_below(bounds, self.gamma, self.costs)
+        anchors = anchors_of(bounds, self.gamma, self.costs)
+        constraints = self._sign * room_below(anchors, self.gamma, self.costs)
         scales = constraint_units(np.abs(constraints).max(axis=0))
         self._set(
             limits=bounds,
+            anchors=read_only(anchors),
             reward_shift=shift,
             reward_scale=scale,
             constraint_scale=scales,

@@ -118,7 +118,7 @@ class Algorithm:
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[float, float]]]
     tabular_only: ClassVar[bool] = False
-    simulation: ClassVar[Literal["rollouts", "chains", ""]] = ""
+    simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = ""
     output: ClassVar[Output] = Output()
     version: ClassVar[int] = 1
 
@@ -337,10 +337,14 @@ class Run:
 
     def set_up_actions(self) -> None:
         """Make the action tables of all replicates: kept up to date, or made where a draw needs them."""
-        # Between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one action more.
-        draws = self.settings.outer_samples(self.world.model) / self.world.model.gamma
-        self.actions = [self.world.actions(theta, self.n_visited, draws) for theta in self.state.theta]
+        self.actions = [self.world.actions(theta, self.n_visited, self.n_draws) for theta in self.state.theta]
         self.refresh()
+
+    @property
+    def n_draws(self) -> float:
+        """Actions drawn between two changes of theta: a rollout of mean length gamma/(1-gamma) draws one more."""
+        draws: float = self.settings.outer_samples(self.world.model) / self.world.model.gamma
+        return draws
 
     @property
     def n_visited(self) -> int:

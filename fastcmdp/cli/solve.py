@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastcmdp.algorithms import ALGORITHMS, PDANPG, PDANPGCV
+from fastcmdp.algorithms import ALGORITHMS, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cli.common import (
@@ -33,7 +33,6 @@ from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
 from fastcmdp.runs import read_run
-from fastcmdp.simulator_names import names_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
@@ -41,7 +40,6 @@ from fastcmdp.text import unknown
 from fastcmdp.tuned import read_constants
 
 DEFAULT = PDANPGCV()
-GENERAL = PDANPG()  # for policies and simulators that DEFAULT does not take
 REPLICATES = 4
 
 
@@ -51,8 +49,7 @@ def solve(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}; {GENERAL.name} for simulators and for "
-            "policies that are not tabular.",
+            help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}.",
             metavar="NAME",
         ),
     ] = None,
@@ -105,7 +102,7 @@ def solve(
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
     _check_files(checkpoint, resume, plot)
-    default = (DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL).name
+    default = DEFAULT.name
     if resume:
         assert checkpoint is not None
         default = str(read_run(checkpoint)[0].get("algorithm", default))

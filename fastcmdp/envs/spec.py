@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.criteria import criterion_of
+from fastcmdp.envs.applications import dam, maintenance, taxi, treatment, two_echelon, wireless
 from fastcmdp.envs.chains import inventory, queue, river_swim
 from fastcmdp.envs.garnets import garnet
 from fastcmdp.envs.grids import grid_world, resource_gathering
@@ -19,13 +20,19 @@ from fastcmdp.errors import SettingError
 from fastcmdp.text import unknown
 
 GENERATORS: dict[str, Callable[..., CMDP]] = {
+    "dam": dam,
     "garnet": garnet,
     "grid_world": grid_world,
     "hard_instance": hard_instance,
     "inventory": inventory,
+    "maintenance": maintenance,
     "queue": queue,
     "resource_gathering": resource_gathering,
     "river_swim": river_swim,
+    "taxi": taxi,
+    "treatment": treatment,
+    "two_echelon": two_echelon,
+    "wireless": wireless,
 }
 """The generators by the names they have in `env:NAME`."""
 

@@ -39,6 +39,7 @@ from fastcmdp.exact.gradients import fisher, natural_gradient, policy_gradient
 from fastcmdp.exact.horizon import horizon
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 from fastcmdp.exact.utilities import Best, Utility, entropy, even_values, imitation, log_values, maximise
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "imitation",
     "log_values",
     "maximise",
+    "multiplier_range",
     "natural_gradient",
     "occupancy",
     "optimum",

@@ -26,6 +26,7 @@ from fastcmdp.exact.infeasible import common_slack_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.sensitivity import multiplier_range
 
 EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
@@ -268,7 +269,7 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
     sign = 1.0 if cmdp.sense[i] == "<=" else -1.0
     loose = float((free.occupancy @ cmdp.costs[:, i]) / (1 - cmdp.gamma))
     room = common_slack_of(cmdp, i) * float(cmdp.constraint_scale[i])
-    tight = float(cmdp.limits[i]) - sign * room * (1 - 1e-9 * np.sign(room))
+    tight = float(cmdp.anchors[i]) - sign * room * (1 - 1e-9 * np.sign(room))
     low, high = sorted((tight, loose))
     limits = np.linspace(low, high, points)
     rewards, duals = np.empty(points), np.empty((points, 2))
@@ -277,8 +278,9 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
         wanted[i] = limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearlyInfeasibleWarning)  # the path begins at the edge
-            best = optimum(cmdp.with_limits(wanted))
-        rewards[k], duals[k] = best.reward, best.duals[i]
+            at = cmdp.with_limits(wanted)
+            best = optimum(at)
+            rewards[k], duals[k] = best.reward, multiplier_range(at, best)[i]
         if progress is not None:
             progress(Stage("frontier", k + 1, best.gap))
     return Frontier(

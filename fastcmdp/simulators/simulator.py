@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from fastcmdp.simulators.functions import (
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.simulators.trial import TrialRun, run_trial
 from fastcmdp.units import (
+    EPS,
+    TINY,
     Units,
     constraint_units,
     discount,
@@ -38,6 +41,8 @@ from fastcmdp.units import (
 
 Float = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
+
+DIGITS = 1e-6  # of a cost's range: what sums must resolve
 
 
 class Simulator(Units):
@@ -141,6 +146,7 @@ class Simulator(Units):
     ) -> None:
         m = 0 if limits is None else np.atleast_1d(numbers_in(limits, "limits")).size
         self.name, self.gamma, self.limits = name, discount(gamma), limits_of(limits, m)
+        self.anchors = self.limits
         self.sense, self.names = senses(sense, m), signal_names(names, m)
         self.n_state, self.n_actions = check_size(n_state, "n_state"), check_size(n_actions, "n_actions")
         if state_features is not None and choice_features is not None:
@@ -288,8 +294,10 @@ class Simulator(Units):
 
     # Runs through the kernels.
 
-    def world(self, bound: Any, chains: bool = False) -> kernel.World:
+    def world(self, bound: Any, chains: bool = False, corrected: bool = False) -> kernel.World:
         """What kernels read, for runs with such a (bound) policy: to run rollouts, or with ``chains`` chains.
+
+        ``corrected``: rollouts that a critic corrects (``rolls.py``).
 
         The first time for a kind of policy, or for chains, this compiles.
         """
@@ -300,11 +308,11 @@ class Simulator(Units):
         if chains and "step" not in made:
             made["step"] = step_callback(self._step.compiled, self.n_state, m)
             made["reset"] = reset_callback(self._reset.compiled, self.n_state)
-        key = (type(bound.data), *bound.data)
+        key = (corrected, type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
                 self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
-                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, 1.0 / math.log(self.gamma),
+                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, float(self.gamma), corrected,
             )  # fmt: skip
         return kernel.World(
             roll=0 if chains else self._rolls[key].address,
@@ -332,7 +340,7 @@ class Simulator(Units):
             visited=np.zeros((slots, self.n_state)),
             state=np.zeros(self.n_state),
             before=np.zeros(self.n_state),
-            total=np.zeros(1 + self.n_constraints),
+            total=np.zeros(3 * (1 + self.n_constraints)),
             features=np.zeros(self.n_rows * self.n_features),
             logit=np.zeros(self.n_actions),
             hidden=np.zeros(bound.n_hidden),
@@ -436,6 +444,15 @@ class Simulator(Units):
         self.reward_scale = max(most - self.reward_shift, self.reward_shift - least) or 1.0
         room = [room_below(self.limits, self.gamma, end) for end in (low[1:], high[1:])]
         self.constraint_scale = constraint_units(np.abs(room).max(axis=0))
+        for i in np.flatnonzero(
+            EPS * np.abs(self.limits) * self.unit > DIGITS * np.maximum(high - low, TINY)[1:]
+        ):
+            warnings.warn(
+                f"limits[{i}] = {self.limits[i]:.6g} is so far beyond {self.names[1 + i]}, from {low[1 + i]:.6g} to "
+                f"{high[1 + i]:.6g} a step, that sums lose digits; give a limit that can be missed, or none",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def _made_again(kind: type[Simulator], arguments: dict[str, Any], fingerprint: str) -> Simulator:
