@@ -58,6 +58,7 @@ from fastcmdp.units import (
     FloatArray,
     Units,
     anchors_of,
+    check_finite,
     constraint_units,
     discount,
     limits_of,
@@ -371,6 +372,25 @@ class CMDP(Units):
         other = object.__new__(CMDP)
         other.__dict__.update(self.__dict__)
         other._set_limits(limits)
+        return other
+
+    def with_reward(self, reward: npt.ArrayLike) -> CMDP:
+        """The same model with another reward on its choices (C,), user's units; it shares the rows of this one.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=1)
+        >>> cmdp.with_reward([3.0]).reward.tolist()
+        [3.0]
+        """
+        given = numbers_in(reward, "reward").astype(np.float64)
+        if given.shape != (self.n_choices,):
+            raise ModelError(f"reward has shape {given.shape}; ({self.n_choices},) is expected")
+        check_finite(given, lambda q: f"reward of {self._choice_name(q)}")
+        other = object.__new__(CMDP)
+        other.__dict__.update(self.__dict__)
+        other._set(reward=given)
+        other._set_limits(self.limits)
         return other
 
     def with_constraints(self, kept: Sequence[int]) -> CMDP:

@@ -74,7 +74,7 @@ RANK = {
             ["runs", "tuned"],
             ["results", "theory"],
             ["solve"],
-            ["plots"],
+            ["plots", "utility"],
             ["comparison"],
             ["compare"],
             ["tune"],
