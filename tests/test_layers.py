@@ -79,7 +79,7 @@ RANK = {
             ["runs", "tuned"],
             ["results", "theory"],
             ["solve"],
-            ["plots"],
+            ["plots", "utility"],
             ["comparison"],
             ["compare"],
             ["tune"],
