@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastcmdp.kernels.simulator import simulate as kernel
 
 
-def told(actions: kernel.LiveActions, features: str, forks: bool) -> str:
+def fault_text(actions: kernel.LiveActions, features: str, forks: bool) -> str:
     """The fault that a run with these actions met, in a sentence; "" if none.
 
     features : what the user calls the function of features; forks : whether states are copied by a fork

@@ -16,7 +16,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
-from fastcmdp.simulators.faults import told
+from fastcmdp.simulators.faults import fault_text
 from fastcmdp.simulators.functions import (
     Function,
     copy_state,
@@ -350,7 +350,7 @@ class Simulator(Units):
 
     def fault(self, actions: kernel.LiveActions) -> str:
         """What went wrong in a run with these actions, in a sentence; "" if nothing did."""
-        return told(actions, self._features.kind, self._fork.compiled is not None)
+        return fault_text(actions, self._features.kind, self._fork.compiled is not None)
 
     def evaluate(
         self,
