@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import tomllib
@@ -82,6 +83,9 @@ def test_every_public_name_is_in_the_reference():
     ):
         assert f'"fastcmdp.{name}"' in source
         assert f"\nfastcmdp.{name}\n" in text("docs/reference/index.md")
+    modules = [name for name in fastcmdp.__all__ if inspect.ismodule(getattr(fastcmdp, name))]
+    for name in modules:
+        assert f'"fastcmdp.{name}"' in source, f"fastcmdp.{name} is public: name it in docs/_ext/reference.py"
 
 
 def test_every_page_has_its_place_on_the_site():

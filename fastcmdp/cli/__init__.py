@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     --------
     >>> from fastcmdp.cli import main
     >>> main(["--version"])
-    fastcmdp 0.1.0
+    fastcmdp 0.2.0
     0
     """
     try:
