@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
-from fastcmdp.criteria import CRITERIA, Plain, average, criterion_of, episodes, unrolled
+from fastcmdp.criteria import CRITERIA, PlainRows, average, criterion_of, episodes, unrolled
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.from_tables import Table, rows_of_tables, signals_in
 from fastcmdp.rows import (
@@ -479,10 +479,10 @@ class CMDP(Units):
             variables=rows.variables,
         )
 
-    def plain(self) -> Plain:
+    def plain(self) -> PlainRows:
         """Rows, signals and start as `fastcmdp.criteria` takes them, in the user's units."""
         signals = np.column_stack([self.reward, self.costs])
-        return Plain(
+        return PlainRows(
             self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
             self.action_of_choice, dict(self.variables),
         )  # fmt: skip

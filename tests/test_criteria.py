@@ -247,3 +247,50 @@ def test_average_by_name_in_specs_files_and_sweeps(tmp_path: Any) -> None:
     fc.save(plain, tmp_path / "m.npz")
     loaded = fc.load(tmp_path / "m.npz", gamma="average")
     assert loaded.fingerprint() == plain.with_criterion("average").fingerprint()
+
+
+def ending_model(seed: int) -> CMDP:
+    """Random sparse rows with two ends and starts anywhere; some have policies that never end."""
+    rng = np.random.default_rng(seed)
+    n, a = 5, 2
+    transition = np.zeros((n, a, n))
+    for s in range(n - 2):
+        for action in range(a):
+            transition[s, action, rng.choice(n, size=2, replace=False)] = rng.dirichlet(np.ones(2))
+    transition[[n - 2, n - 1], :, [n - 2, n - 1]] = 1.0
+    live = (np.arange(n) < n - 2)[:, None]
+    signals = rng.normal(size=(2, n, a)) * live
+    return CMDP.from_arrays(
+        transition, signals[0], [signals[1]], 0.5, start=rng.dirichlet(np.ones(n)), limits=[100.0]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sums_of_random_episodes_and_which_models_are_refused(seed: int) -> None:
+    """Each deterministic policy in turn: does it end, and what is its sum? Against dense solves."""
+    plain = ending_model(seed)
+    chains = []
+    for number in range(2**3):
+        choice = np.array([2 * s + (number >> s & 1 if s < 3 else 0) for s in range(5)])
+        chains.append((choice, plain.transition_matrix().toarray()[choice][:3, :3]))
+    stuck = any(np.abs(np.linalg.eigvals(inner)).max() > 1 - 1e-12 for _, inner in chains)
+    if stuck:
+        with pytest.raises(ModelError, match="never ends"):
+            plain.with_criterion("episodes")
+        return
+    cmdp = plain.with_criterion("episodes")
+    for choice, inner in chains:
+        pi = np.zeros(10)
+        pi[choice] = 1.0
+        signals = np.column_stack([plain.reward, plain.costs])[choice[:3]]
+        exact = plain.start[:3] @ np.linalg.solve(np.eye(3) - inner, signals)
+        value = fc.evaluate(cmdp, pi)
+        np.testing.assert_allclose([value.reward, *value.constraints], exact, rtol=1e-9, atol=1e-9)
+
+
+def test_an_action_that_may_end_is_not_named_as_one_that_stays() -> None:
+    transition = np.zeros((2, 2, 2))
+    transition[0, 0] = [0.5, 0.5]  # may end
+    transition[0, 1, 0] = transition[1, :, 1] = 1.0
+    with pytest.raises(ModelError, match="takes action 1 in state 0 stays"):
+        CMDP.from_arrays(transition, [[1.0, 1.0], [0.0, 0.0]], gamma=1, start=0)

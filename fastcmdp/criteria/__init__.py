@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from fastcmdp.criteria.average import average, one_class
 from fastcmdp.criteria.episodes import episodes
-from fastcmdp.criteria.plain import CRITERIA, Plain, Restated, criterion_of
+from fastcmdp.criteria.plain import CRITERIA, PlainRows, Restated, criterion_of
 from fastcmdp.criteria.steps import unrolled
 
-__all__ = ["CRITERIA", "Plain", "Restated", "average", "criterion_of", "episodes", "one_class", "unrolled"]
+__all__ = [
+    "CRITERIA",
+    "PlainRows",
+    "Restated",
+    "average",
+    "criterion_of",
+    "episodes",
+    "one_class",
+    "unrolled",
+]

@@ -20,14 +20,14 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.criteria.ends import classes, listed, longest_times, never
-from fastcmdp.criteria.plain import Flags, Floats, Integers, Plain, Restated, with_weights
+from fastcmdp.criteria.plain import Flags, Floats, Integers, PlainRows, Restated, with_weights
 from fastcmdp.errors import ModelError
 
 TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond
 SMALL = 2_000
 
 
-def average(rows: Plain) -> Restated:
+def average(rows: PlainRows) -> Restated:
     """The discounted model, with one state more.
 
     Raises
@@ -52,7 +52,7 @@ def average(rows: Plain) -> Restated:
     return Restated(with_weights(wider, np.append(weight, 0.0), gamma, n, 1.0, renewal), gamma)
 
 
-def _with_rest(rows: Plain) -> dict[str, np.ndarray]:
+def _with_rest(rows: PlainRows) -> dict[str, np.ndarray]:
     """Variables, 0 at rest, and one that says which state that is."""
     grown = {name: np.append(value, value.dtype.type(0)) for name, value in rows.variables.items()}
     rest = np.zeros(rows.n_states + 1, bool)
@@ -61,7 +61,7 @@ def _with_rest(rows: Plain) -> dict[str, np.ndarray]:
     return grown | number | {"rest": rest}
 
 
-def _renewal(rows: Plain) -> tuple[int, Floats]:
+def _renewal(rows: PlainRows) -> tuple[int, Floats]:
     """The state of renewal with the least longest time among some, and the times."""
     everything = np.ones(len(rows.choice_to_branch) - 1, bool)
     met = [_only(rows, classes(rows, everything))]
@@ -98,12 +98,12 @@ def _renewal(rows: Plain) -> tuple[int, Floats]:
     return best
 
 
-def one_class(rows: Plain, kept: Flags) -> Integers:
+def one_class(rows: PlainRows, kept: Flags) -> Integers:
     """The recurrent class of a policy that takes each kept choice with some probability; ModelError for several."""
     return _only(rows, classes(rows, kept))
 
 
-def _only(rows: Plain, found: list[Integers]) -> Integers:
+def _only(rows: PlainRows, found: list[Integers]) -> Integers:
     if len(found) > 1:
         _refuse(found[0], found[1])
     return found[0]

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import scipy  # its parts load at their first use
 
-from fastcmdp.criteria.plain import Flags, Floats, Integers, Plain
+from fastcmdp.criteria.plain import Flags, Floats, Integers, PlainRows
 from fastcmdp.errors import ModelError
 
 MOST_ROUNDS = 500  # of policy iteration
 SHOWN = 6  # states that a message names
 
 
-def matrix(rows: Plain) -> Any:
+def matrix(rows: PlainRows) -> Any:
     """P as a sparse array (C, S)."""
     shape = len(rows.choice_to_branch) - 1, rows.n_states
     return scipy.sparse.csr_array((rows.branch_prob, rows.branch_target, rows.choice_to_branch), shape=shape)
 
 
-def reachable(rows: Plain) -> Flags:
+def reachable(rows: PlainRows) -> Flags:
     """States that some policy reaches from the start."""
     found: Flags = rows.start > 0
     edges = _graph(rows, np.ones(len(rows.choice_to_branch) - 1, bool))
@@ -32,7 +32,7 @@ def reachable(rows: Plain) -> Flags:
     return found
 
 
-def never(rows: Plain, target: Flags) -> tuple[Flags, Flags]:
+def never(rows: PlainRows, target: Flags) -> tuple[Flags, Flags]:
     """The largest set of states without ``target`` in which a policy can stay for ever, and the choices that stay.
 
     Choices that may leave are struck out, then states without choices, until nothing changes: the end components
@@ -53,7 +53,7 @@ def never(rows: Plain, target: Flags) -> tuple[Flags, Flags]:
     return inside, kept
 
 
-def classes(rows: Plain, kept: Flags) -> list[Integers]:
+def classes(rows: PlainRows, kept: Flags) -> list[Integers]:
     """Recurrent classes of a policy that takes each kept choice with some probability."""
     graph = _graph(rows, kept)
     n, label = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
@@ -64,14 +64,14 @@ def classes(rows: Plain, kept: Flags) -> list[Integers]:
     return [np.flatnonzero(label == k) for k in np.flatnonzero(closed)]
 
 
-def _graph(rows: Plain, kept: Flags) -> Any:
+def _graph(rows: PlainRows, kept: Flags) -> Any:
     of = kept[rows.branch_choice] & (rows.branch_prob > 0)
     source = rows.choice_state[rows.branch_choice[of]]
     entries = np.ones(len(source)), (source, rows.branch_target[of])
     return scipy.sparse.csr_array(entries, shape=(rows.n_states, rows.n_states))
 
 
-def longest_times(rows: Plain, over: Flags, into: Flags) -> Floats:
+def longest_times(rows: PlainRows, over: Flags, into: Flags) -> Floats:
     """The largest mean number of steps over policies until ``into``, from states in ``over``; 0 elsewhere.
 
     Policy iteration on w(s) = 1 + max_a sum over s' not in ``into`` of P(s'|s,a) w(s'), whose policies all arrive.

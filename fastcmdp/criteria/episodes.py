@@ -17,11 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.criteria.ends import listed, longest_times, matrix, never, reachable
-from fastcmdp.criteria.plain import Flags, Plain, Restated, with_weights
+from fastcmdp.criteria.plain import Flags, PlainRows, Restated, with_weights
 from fastcmdp.errors import ModelError
 
 
-def end_states(rows: Plain) -> Flags:
+def end_states(rows: PlainRows) -> Flags:
     """States that every choice keeps, without signals."""
     stays = matrix(rows)[np.arange(len(rows.choice_state)), rows.choice_state] >= 1.0 - 1e-12
     quiet = (rows.signals == 0).all(axis=1)
@@ -29,7 +29,7 @@ def end_states(rows: Plain) -> Flags:
     return ends
 
 
-def episodes(rows: Plain) -> Restated:
+def episodes(rows: PlainRows) -> Restated:
     """The discounted model; states and choices keep their numbers.
 
     Raises

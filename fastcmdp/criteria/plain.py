@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 CRITERIA = ("discounted", "average", "episodes", "steps")
 
 
-class Plain(NamedTuple):
+class PlainRows(NamedTuple):
     """Compressed rows with signals on choices, in the user's units."""
 
     state_to_choice: Integers  # (S+1,)
@@ -48,7 +48,7 @@ class Plain(NamedTuple):
 class Restated(NamedTuple):
     """The same question as one of discounted sums."""
 
-    rows: Plain
+    rows: PlainRows
     gamma: float
 
 
@@ -70,8 +70,8 @@ def criterion_of(gamma: float | str | None) -> str:
 
 
 def with_weights(
-    rows: Plain, weight: Floats, gamma: float, sink: int, scale: float, renewal: int | None
-) -> Plain:
+    rows: PlainRows, weight: Floats, gamma: float, sink: int, scale: float, renewal: int | None
+) -> PlainRows:
     """Rows with probabilities P(s'|s,a) w(s') / (gamma w(s)) and signals f / w, times ``scale``.
 
     Transitions to ``renewal``, where there is one, take what makes a choice's row sum to (1 - 1/w(s)) / gamma; all the

@@ -11,13 +11,13 @@ import numpy as np
 from fastcmdp.check import whole
 from fastcmdp.criteria.ends import matrix
 from fastcmdp.criteria.episodes import end_states
-from fastcmdp.criteria.plain import Plain
+from fastcmdp.criteria.plain import PlainRows
 from fastcmdp.errors import ModelError
 
 MOST_BRANCHES = 200_000_000
 
 
-def unrolled(rows: Plain, steps: int) -> Plain:
+def unrolled(rows: PlainRows, steps: int) -> PlainRows:
     """Rows over time and state, the end last; variables "t" and "state", -1 at the end.
 
     Raises
@@ -59,7 +59,7 @@ def unrolled(rows: Plain, steps: int) -> Plain:
     first = np.zeros(end + 1)
     first[: len(layers[0][0])] = rows.start[layers[0][0]]
     first[end] = rows.start[ends].sum()
-    return Plain(
+    return PlainRows(
         state_to_choice=np.concatenate(([0], np.cumsum(np.append(width, 1)))),
         choice_to_branch=np.concatenate(([0], np.cumsum(np.append(np.concatenate(counts), 1)))),
         branch_target=np.append(np.concatenate(targets), end),

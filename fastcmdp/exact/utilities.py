@@ -228,8 +228,8 @@ def maximise(cmdp: CMDP, utility: Utility) -> Best:
     InfeasibleError
         No policy meets the limits: as `optimum` says it.
     ModelError
-        No interior: states that only some policies leave unvisited are fine, values that cannot be positive are not;
-        or Newton's steps have not settled.
+        A utility of another model, or a policy found that misses a limit. Where Newton's steps have not settled, the
+        gap says what may be missing: look at it.
 
     Examples
     --------
