@@ -296,6 +296,11 @@ def test_intervals_cover_where_lengths_vary(queue: fc.Simulator, pair: Pair) -> 
         assert 0.84 < np.mean((low < expected) & (expected < high)) < 0.96
 
 
+def test_a_limit_that_drowns_the_costs_is_told() -> None:
+    with pytest.warns(RuntimeWarning, match=r"limits\[0\] = 1e\+15 is so far beyond .* lose digits"):
+        fc.simulators.tandem_queue(budget=1e15)
+
+
 def test_draws_of_an_action_never_take_one_of_weight_zero() -> None:
     """Rounding can leave u at the sum of all weights."""
     assert simulate.draw_weighted(np.array([0.5, 0.5, 0.0, 0.0]), 4, 1.0) == 1
