@@ -1688,6 +1688,15 @@ def back_up(
             state.critic[q][f] = new
 
 
+def in_turn(model: Model, state: Improver, pairs: list[int]) -> list[int]:
+    """A choice of the state of every pair: each is looked at in its turn."""
+    turn = []
+    for h, q in enumerate(pairs):
+        mine = choices(model, owner(model, q))
+        turn.append(mine[(state.outer + h) % len(mine)])
+    return turn
+
+
 def learn_direction(
     model: Model, phi: Any, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
     bound: float,
@@ -1699,11 +1708,7 @@ def learn_direction(
     gram = np.zeros((len(state.value), len(state.value)))
     if isinstance(phi, Network):
         state.direction = [[0.99 * x for x in w] for w in state.direction]
-    turn = []
-    for h, q in enumerate(pairs):
-        mine = choices(model, owner(model, q))
-        turn.append(mine[(state.outer + h) % len(mine)])
-    rows = pairs + turn
+    rows = pairs + in_turn(model, state, pairs)
     for q, g in zip(rows, collect_scores(model, phi, prob, rows, state.theta), strict=True):
         step = 1.0 / (sum(x * x for x in g) + 0.1 * bound)
         moves = []
@@ -1790,7 +1795,9 @@ def pd_anpg_cv(
             if tabular:
                 moved = moved_logits(model, moved, state, mean, steps.far)
             else:
-                pull = min(2 / state.outer, 1)
+                rows = first.choice + in_turn(model, state, first.choice)
+                deep = isinstance(phi, Network) and min(prob[q] for q in rows) < math.exp(-15)
+                pull = min(max(2 / state.outer, 0.003 if deep else 0.0), 1)
                 moved = [t - pull * (t - o) for t, o in zip(moved, state.origin, strict=True)]
         gram = None
         if not tabular:

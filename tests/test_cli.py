@@ -824,7 +824,10 @@ for module in pkgutil.walk_packages(kernels.__path__, 'fastcmdp.kernels.'):
     if module.name.split('.')[2] in others:
         continue
     for name, value in vars(importlib.import_module(module.name)).items():
-        if hasattr(value, 'signatures') and not pathlib.Path(value._cache._cache_file._index_path).exists():
+        if hasattr(value, 'callee') and not any(
+            list(pathlib.Path(one._cache.cache_path).glob(one._cache._cache_file.name + '.*.nbc'))
+            for one in (value, value.callee) if hasattr(one._cache, 'cache_path')
+        ):
             print('not compiled:', value.py_func.__module__, name, file=sys.stderr)
 sys.exit(code)
 """

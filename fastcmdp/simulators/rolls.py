@@ -16,7 +16,7 @@ from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.draws import uniform, word
-from fastcmdp.kernels.learning.least_squares import HEAD, layout_of, write_products
+from fastcmdp.kernels.learning.least_squares import HEAD, Layout, layout_of, write_products
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator.simulate import (
@@ -162,65 +162,121 @@ def _draw_action(z, n_actions, total, wanders, begins, u):  # type: ignore[no-un
     return draw_weighted(z, n_actions, u * total)
 
 
+def _beginning(reset: Any, fork: Any, forks: bool, n_state: int) -> Any:
+    """Bring a state to a start, or to a visited one; what is wrong with it is returned."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def begin(state, rng, visited, slot):  # type: ignore[no-untyped-def]
+        for i in range(n_state):
+            state[i] = 0.0 if slot < 0 else visited[slot * n_state + i]
+        if slot < 0:
+            reset(state, rng)
+            if not is_finite(state, n_state):
+                return RESET_FAULT
+        elif forks:
+            fork(state, 0, rng)
+        return 0
+
+    return begin
+
+
+def _sight(features: Any, net: Any, n_features: int, n_rows: int, n_actions: int) -> Any:
+    """Write the features of a state to x and the weights of its actions to z; return their sum, or NaN."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def see(theta, state, x, z, hidden):  # type: ignore[no-untyped-def]
+        for i in range(n_rows * n_features):
+            x[i] = 0.0
+        features(state, x)
+        live_logits(net, theta, x, n_features, n_rows, hidden, z)
+        return softmax_weights(z, n_actions)
+
+    return see
+
+
+def _critic(layout: Layout, gamma: float) -> Any:
+    """Make z probabilities, read the critic, and put the state on the tape; return where."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def correct(weights, first, x, z, phi, critic, value, total, tape):  # type: ignore[no-untyped-def]
+        for a in range(layout.n_actions):
+            z[a] /= weights
+        write_products(layout, x, phi, 0)
+        _read_critic(layout, gamma, first, phi, z, critic, value, total)
+        return _write_record(layout, phi, z, tape)
+
+    return correct
+
+
+def _transition(step: Any, m: int, n_actions: int, corrected: bool) -> Any:
+    """Call step and add up what it gives; with a critic, also put it on the tape."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def move(state, action, rng, costs, total, value, tape, at):  # type: ignore[no-untyped-def]
+        for i in range(m):
+            costs[i] = 0.0
+        reward = step(state, action, rng, costs)
+        total[0] += reward
+        for i in range(m):
+            total[1 + i] += costs[i]
+        if corrected:
+            for f in range(1 + m):
+                total[1 + m + f] -= value[f * n_actions + action]
+            if at >= 0:
+                tape[at], tape[at + 1] = action, reward
+                for i in range(m):
+                    tape[at + 2 + i] = costs[i]
+
+    return move
+
+
 def _loop(
     step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int],
     by_choice: bool, gamma: float, corrected: bool,
 ) -> Any:  # fmt: skip
     """The loop over the user's functions, of arrays."""
     n_state, n_actions, n_features, m = sizes
-    n_rows = n_actions if by_choice else 1
+    n_rows, width, log_gamma_inverse = n_actions if by_choice else 1, bound.n_hidden, 1.0 / math.log(gamma)
     layout = layout_of(n_features, n_actions, by_choice, 1 + m)
-    net, width, log_gamma_inverse = bound.data, bound.n_hidden, 1.0 / math.log(gamma)
     forks, n_sums = fork is not None, 3 * (1 + m) if corrected else 1 + m
     do_fork: Any = fork if forks else njit(_no_fork)
+    begin, see = (
+        _beginning(reset, do_fork, forks, n_state),
+        _sight(features, bound.data, n_features, n_rows, n_actions),
+    )
+    correct, move = _critic(layout, gamma), _transition(step, m, n_actions, corrected)
 
     @njit(error_model="numpy")
     def body(  # type: ignore[no-untyped-def]
         theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
     ):
-        state, costs = np.empty(n_state), np.zeros(max(m, 1))
-        x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
-        value = np.empty(n_actions * (1 + m) if corrected else 1)
-        phi = np.empty(layout.n_rows * layout.n if corrected else 1)
+        state, costs, hidden = np.empty(n_state), np.zeros(max(m, 1)), np.empty(width)
+        x, z = np.empty(n_rows * n_features), np.empty(n_actions)
+        value = np.empty(n_actions * (1 + m)) if corrected else x  # not used then
+        phi = np.empty(layout.n_rows * layout.n) if corrected else x
         horizon = geometric_horizon(word(rng), log_gamma_inverse)
-        fault[0] = 0
         if careful:  # fault says what is under way: at first reset
             fault[1], fault[2] = -1, -1
-        for k in range(n_sums):
-            total[k] = 0.0
-        for i in range(n_state):
-            state[i] = 0.0 if slot < 0 else visited[slot * n_state + i]
-        if slot < 0:
-            reset(state, rng)
-            if not is_finite(state, n_state):
-                fault[0] = RESET_FAULT
-                return horizon + 1
-        elif forks:
-            do_fork(state, 0, rng)
-        given = action >= 0 and not wanders
+        total[:n_sums] = 0.0
+        fault[0] = begin(state, rng, visited, slot)
+        if fault[0] != 0:
+            return horizon + 1
+        given, at = action >= 0 and not wanders, 0
         for t in range(horizon + 2 if corrected else horizon + 1):
             if leaves(stop):
                 break
             if careful:  # then features
                 _put(before, 0, state)
                 fault[1], fault[2] = t, -1
+            weights = 1.0
             if corrected or t > 0 or not given:
-                for i in range(n_rows * n_features):
-                    x[i] = 0.0
-                features(state, x)
-                live_logits(net, theta, x, n_features, n_rows, hidden, z)
-                weights = softmax_weights(z, n_actions)
+                weights = see(theta, state, x, z, hidden)
                 if not weights >= 1.0:
                     fault[0] = FEATURES_FAULT
                     break
-            at = 0
             if corrected:
-                for a in range(n_actions):
-                    z[a] /= weights
+                at = correct(weights, t == 0, x, z, phi, critic, value, total, tape)
                 weights = 1.0
-                write_products(layout, x, phi, 0)
-                _read_critic(layout, gamma, t == 0, phi, z, critic, value, total)
-                at = _write_record(layout, phi, z, tape)
                 if t > horizon:
                     break
             if t > 0 or not given:
@@ -230,20 +286,8 @@ def _loop(
                 _put(visited, job * n_state, state)
                 if forks:
                     do_fork(visited[job * n_state : (job + 1) * n_state], 1, rng)
-            for i in range(m):
-                costs[i] = 0.0
             fault[2] = action  # then step
-            reward = step(state, action, rng, costs)
-            total[0] += reward
-            for i in range(m):
-                total[1 + i] += costs[i]
-            if corrected:
-                for f in range(1 + m):
-                    total[1 + m + f] -= value[f * n_actions + action]
-                if at >= 0:
-                    tape[at], tape[at + 1] = action, reward
-                    for i in range(m):
-                        tape[at + 2 + i] = costs[i]
+            move(state, action, rng, costs, total, value, tape, at)
             if careful and _fault_of(total, 1 + m, state) != 0:
                 break
         if fault[0] == 0:

@@ -11,7 +11,14 @@ from fastcmdp.kernels.algorithm.cv_critic import begin_batch, learn_critic, look
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.learning.compatible import add_misfit, learn_direction, n_rows, response, step_along
+from fastcmdp.kernels.learning.compatible import (
+    add_misfit,
+    holding,
+    learn_direction,
+    n_rows,
+    response,
+    step_along,
+)
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.policy.tabular import Tabular
@@ -288,7 +295,13 @@ def move_logits(policy, tables, state, r, eta, far, work):
 @move_policy.otherwise
 def move_weights(policy, tables, state, r, eta, far, work):
     """Weights without logits that could be held: they are drawn towards the start, as means of directions would be."""
-    share = min(PULL / state.outer[r], 1.0)
+    least = 1.0
+    for row in range(work.look.chance.shape[0]):
+        least = min(least, work.look.chance[row])
+    share = PULL / state.outer[r]
+    if least < math.exp(-DEPTH):
+        share = max(share, holding(policy))
+    share = min(share, 1.0)
     step_along(state.direction[r], state.dual[r], eta, share, work.origin, state.theta[r])
 
 

@@ -74,6 +74,25 @@ def some_forgetting(policy):
 
 
 @generic("policy")
+def holding(policy):
+    """Share by which theta is drawn to its start at least, after a batch with a logit out of bounds.
+
+    Networks with such logits lose their slopes, and with them the way back. What holds them pulls at constraints too,
+    so it is little.
+    """
+
+
+@holding.otherwise
+def no_holding(policy):
+    return 0.0
+
+
+@holding.on(Network, LiveNetwork)
+def some_holding(policy):
+    return 0.003
+
+
+@generic("policy")
 def learn_direction(policy, scores, n_scores, bound, advantage, direction, move):
     """Learn w from rows 0..n_scores-1 of the scores and the critic's advantages there; bound: G^2.
 
