@@ -117,22 +117,29 @@ def _refuse_irregular(path: str | Path, mode: int, done: str) -> None:
         raise ModelError(f"{path}: {kind}; only regular files are {done}")
 
 
+def check_there(path: Path) -> None:
+    """A MissingFileError that tells what is not there, the file or its folder, unless it is."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise MissingFileError(path, f"there is no folder {folder}; check the path")
+    if not path.exists() and not path.is_symlink():
+        raise MissingFileError(
+            path, f"there is no such file in {folder}; check its name, or give its whole path"
+        )
+
+
 def opened(path: str | Path) -> BinaryIO:
-    """A file opened to be read; a folder or a device is a ModelError, what is missing a FileNotFoundError."""
+    """A file opened to be read; a folder or a device is a ModelError, what is missing a MissingFileError."""
     path = Path(path)
+    check_there(path)
     if path.exists():
         _refuse_irregular(path, path.stat().st_mode, "read")
-    elif not path.absolute().parent.is_dir():
-        raise MissingFileError(path, f"there is no folder {path.absolute().parent}; check the path")
-    elif not path.is_symlink():
-        raise MissingFileError(
-            path, f"there is no such file in {path.absolute().parent}; check its name, or give its whole path"
-        )
     return path.open("rb")
 
 
 def budget(path: Path) -> int:
     """The most bytes that a compressed file may hold once unpacked."""
+    check_there(path)
     return ALWAYS + RATIO * path.stat().st_size
 
 

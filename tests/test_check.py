@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,18 @@ from fastcmdp.sweep import Models, Sweep, estimate
 
 SWIM = fc.envs.river_swim()
 SHORT = fc.PDANPG(outer=2, inner=2, pilot=0)
-RUN = fc.solve(SWIM, SHORT, optimum=False)
-QUEUE = fc.simulators.tandem_queue(trial=50)
+
+
+@cache
+def short_run() -> fc.Result:
+    return fc.solve(SWIM, SHORT, optimum=False)
+
+
+@cache
+def queue() -> fc.Simulator:
+    return fc.simulators.tandem_queue()
+
+
 COUNTS: dict[str, Callable[[Any], Any]] = {
     "outer": lambda n: fc.PDANPG(outer=n),
     "inner": lambda n: fc.PDANPGCV(inner=n),
@@ -27,16 +38,16 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
     "replicates": lambda n: fc.solve(SWIM, SHORT, replicates=n, optimum=False),
     "trace": lambda n: fc.solve(SWIM, SHORT, trace=n, optimum=False),
     "seed": lambda n: fc.solve(SWIM, SHORT, seed=n, optimum=False),
-    "threads": lambda n: fc.resume(RUN, threads=n),
-    "piece": lambda n: fc.resume(RUN, piece=n),
+    "threads": lambda n: fc.resume(short_run(), threads=n),
+    "piece": lambda n: fc.resume(short_run(), piece=n),
     "points": lambda n: fc.frontier(SWIM, 0, points=n),
     "trials": lambda n: fc.tune(SWIM, "pd-anpg", samples=2e4, trials=n, replicates=1),
     "width": lambda n: fc.ReluSoftmax(np.eye(SWIM.n_choices), width=n),
     "hidden": lambda n: fc.NeuralSoftmax(np.eye(SWIM.n_states), hidden=(n,)),
     "n_states": lambda n: fc.envs.river_swim(n_states=n),
-    "rollouts of a simulator": lambda n: QUEUE.evaluate(fc.LogLinear(), rollouts=n),
-    "stream": lambda n: QUEUE.stream(n),
-    "buffer": lambda n: fc.simulators.tandem_queue(buffer=n, trial=50),
+    "rollouts of a simulator": lambda n: queue().evaluate(fc.LogLinear(), rollouts=n),
+    "stream": lambda n: queue().stream(n),
+    "buffer": lambda n: fc.simulators.tandem_queue_table(buffer=n),
     "workers": lambda n: estimate(Sweep([Models(generator="garnet")], ["pd-anpg"], samples=1e5), workers=n),
 }
 SMALL = ("outer", "inner", "rollouts", "points", "width", "hidden", "buffer", "workers", "threads")
@@ -56,7 +67,7 @@ def test_a_count_is_a_whole_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("huge", [1e30, 10**400])
+@pytest.mark.parametrize("huge", [1e30, 10**400], ids=["1e30", "10^400"])
 def test_a_count_beyond_all_memory_is_refused_by_its_name(name: str, huge: float) -> None:
     with pytest.raises(ValueError, match=r" = (1e\+30|1\.000e\+400): an (integer|even number)") as caught:
         COUNTS[name](huge)
@@ -90,7 +101,7 @@ def test_what_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
         assert "Errno" not in str(caught.value)
         with pytest.raises(FileNotFoundError, match=r"run\.npz: there is no folder .*no; check"):
             read(nowhere)
-    for write in (RUN.save, lambda path: fc.save(SWIM, path)):
+    for write in (short_run().save, lambda path: fc.save(SWIM, path)):
         with pytest.raises(
             FileNotFoundError, match=r"^.*run\.npz: there is no folder .*no; make it"
         ) as caught:

@@ -272,15 +272,16 @@ def test_an_evaluation_is_the_students_interval_of_its_own_streams() -> None:
         assert abs(found.reward - np.mean(normals((r, 0)))) > 1e-6
 
 
-def test_intervals_of_few_rollouts_cover() -> None:
+@pytest.mark.parametrize("rollouts", [3, 10])
+def test_intervals_of_few_rollouts_cover(rollouts: int) -> None:
     """Normal values, where t is exact: 0.99 of 4,000 intervals, with a standard deviation of 0.0016."""
     simulator = make(with_step("return draws.normal(rng)"), **NOISE)
     values = [
-        simulator.evaluate(fc.LogLinear(), rollouts=10, seed=k, confidence=0.99, threads=1)
+        simulator.evaluate(fc.LogLinear(), rollouts=rollouts, seed=k, confidence=0.99, threads=1)
         for k in range(4000)
     ]
     covered = np.mean([v.reward_interval[0] < 0.0 < v.reward_interval[1] for v in values])
-    assert abs(covered - 0.99) < 0.005  # the normal quantile covers 0.971
+    assert abs(covered - 0.99) < 0.005  # the normal quantile covers 0.971 of ten, and 0.876 of three
 
 
 def test_intervals_cover_where_lengths_vary(queue: fc.Simulator, pair: Pair) -> None:
@@ -293,6 +294,11 @@ def test_intervals_cover_where_lengths_vary(queue: fc.Simulator, pair: Pair) -> 
         (*np.array([v.constraint_intervals[0] for v in found]).T, value.constraints[0]),
     ):
         assert 0.84 < np.mean((low < expected) & (expected < high)) < 0.96
+
+
+def test_a_limit_that_drowns_the_costs_is_told() -> None:
+    with pytest.warns(RuntimeWarning, match=r"limits\[0\] = 1e\+15 is so far beyond .* lose digits"):
+        fc.simulators.tandem_queue(budget=1e15)
 
 
 def test_draws_of_an_action_never_take_one_of_weight_zero() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
-from fastcmdp.files import Packing, about
+from fastcmdp.files import Packing, about, check_there
 from fastcmdp.io.description import Constraint, Description, Problem, Reward, describe
 from fastcmdp.io.naming import build, summary, text_summary, with_problem
 from fastcmdp.io.place import AXES, Place
@@ -180,7 +180,8 @@ def read(
         raise ModelError(f"axes = {axes!r}: {', '.join(map(repr, AXES))} or None is expected")
     beside = None if files is None else [Path(file) for file in files]
     with about(path):
-        description: Description = _module(kind).read(Place(path, "", beside, renormalize, axes))
+        check_there(path)
+    description: Description = _module(kind).read(Place(path, "", beside, renormalize, axes))
     return description
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,10 +26,8 @@ from fastcmdp.simulators.functions import (
     step_callback,
 )
 from fastcmdp.simulators.rolls import make_roll
-from fastcmdp.simulators.trial import TrialRun, run_trial
+from fastcmdp.simulators.trial import TrialRun, run_trial, warn_of_lost_digits
 from fastcmdp.units import (
-    EPS,
-    TINY,
     Units,
     constraint_units,
     discount,
@@ -43,8 +40,6 @@ from fastcmdp.units import (
 
 Float = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
-
-DIGITS = 1e-6  # of a cost's range: what sums must resolve
 
 
 class Simulator(Units):
@@ -413,27 +408,18 @@ class Simulator(Units):
         return run_trial(self, n)
 
     def _set_units(self, reward_range: Any, cost_ranges: Any) -> None:
-        m = self.n_constraints
         low, high = self.trial.low.copy(), self.trial.high.copy()
         if reward_range is not None:
             low[0], high[0] = check_pairs(reward_range, 1, "reward_range")[0]
         if cost_ranges is not None:
-            low[1:], high[1:] = check_pairs(cost_ranges, m, "cost_ranges").T
+            low[1:], high[1:] = check_pairs(cost_ranges, self.n_constraints, "cost_ranges").T
         # An offset is noise to estimates with a random horizon: unlike a table's, rewards around 0 stay so.
         least, most = float(low[0]), float(high[0])
         self.reward_shift = 0.0 if least <= 0.0 <= most else min(least, most, key=abs)
         self.reward_scale = max(most - self.reward_shift, self.reward_shift - least) or 1.0
         room = [room_below(self.limits, self.gamma, end) for end in (low[1:], high[1:])]
         self.constraint_scale = constraint_units(np.abs(room).max(axis=0))
-        for i in np.flatnonzero(
-            EPS * np.abs(self.limits) * self.unit > DIGITS * np.maximum(high - low, TINY)[1:]
-        ):
-            warnings.warn(
-                f"limits[{i}] = {self.limits[i]:.6g} is so far beyond {self.names[1 + i]}, from {low[1 + i]:.6g} to "
-                f"{high[1 + i]:.6g} a step, that sums lose digits; give a limit that can be missed, or none",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        warn_of_lost_digits(self, low[1:], high[1:])
 
 
 def _made_again(kind: type[Simulator], arguments: dict[str, Any], fingerprint: str) -> Simulator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
 from fastcmdp.simulators.functions import ARGUMENTS, Function
+from fastcmdp.units import EPS, TINY, Units
 
 if TYPE_CHECKING:
     from fastcmdp.simulators.simulator import Simulator
@@ -20,6 +22,7 @@ Float = npt.NDArray[np.float64]
 
 _GUARD, _MARK = 8, 6.02214076e23  # doubles beyond an array, and what they hold: to notice who writes there
 _IN_PYTHON = 50  # transitions that user code makes in Python, with its checks of indices
+DIGITS = 1e-6  # of a cost's range: what sums must resolve
 _AGAIN = 100  # transitions that are made twice: the same stream gives the same numbers
 
 
@@ -178,3 +181,15 @@ def _expect(guarded: _Guarded, function: str, what: str, where: str) -> None:
         )
     if not np.isfinite(guarded.array).all():
         raise ModelError(f"{function} gave {what} {guarded.array.tolist()}{where}; it must be finite")
+
+
+def warn_of_lost_digits(simulator: Units, low: Float, high: Float) -> None:
+    """Say which limits are so far beyond costs between ``low`` and ``high`` a step that sums lose digits."""
+    lost = EPS * np.abs(simulator.limits) * simulator.unit > DIGITS * np.maximum(high - low, TINY)
+    for i in np.flatnonzero(lost):
+        warnings.warn(
+            f"limits[{i}] = {simulator.limits[i]:.6g} is so far beyond {simulator.names[1 + i]}, from {low[i]:.6g} to "
+            f"{high[i]:.6g} a step, that sums lose digits; give a limit that can be missed, or none",
+            RuntimeWarning,
+            stacklevel=5,
+        )
