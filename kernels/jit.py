@@ -69,13 +69,12 @@ class _Files:
         return data if label == self._label(key) else None
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep it, unless the disk is full or the folder cannot be made: then it is compiled again next time."""
-        with suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self._path(key)
-            draft = path.with_suffix(f".{uuid.uuid4().hex}")
-            draft.write_bytes(dumps((self._label(key), data)))
-            os.replace(draft, path)
+        """Write the file as a whole, for another process may read it meanwhile."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(key)
+        draft = path.with_suffix(f".{uuid.uuid4().hex}")
+        draft.write_bytes(dumps((self._label(key), data)))
+        os.replace(draft, path)
 
 
 class _OnDisk(FunctionCache):
@@ -89,6 +88,11 @@ class _OnDisk(FunctionCache):
         self._cache_file: Any = _Files(folder, self._impl.filename_base + self._suffix)
 
     _suffix = ""
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep it where that can be done; else it is compiled again next time."""
+        with suppress(OSError):
+            super().save_overload(signature, data)
 
 
 class _CalleesOnDisk(_OnDisk):

@@ -790,17 +790,24 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     seen = []
 
     def solve(cmdp, algorithm, *, policy, **_):
-        seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__))
+        actions = "LiveActions"
+        if isinstance(cmdp, fc.CMDP):  # as TableWorld.actions has it
+            few = algorithm.outer_samples(cmdp) / cmdp.gamma <= cmdp.n_states
+            actions = "LazyActions" if few and cmdp.n_states > 3 else "Actions"
+        seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__, actions))
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
     monkeypatch.setattr("fastcmdp.cli.warmup.ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")
-    expected = {(name, "Tabular") for name in fc.ALGORITHMS}
-    expected |= {(name, kind) for name in ("pd-anpg", "npg-pd", "c-npg-pda", "crpo") for kind in general}
     live = {name for name, made in fc.ALGORITHMS.items() if made.simulation}
-    assert live == {"pd-anpg", "npg-pd", "c-npg-pda", "crpo"}
-    expected |= {(name, kind) for name in live for kind in ("Linear", "LiveNetwork")}
+    # Rows of action tables on demand, where states are many.
+    lazy = {"pd-anpg", "pdr-anpg", "npg-pd", "c-npg-pda"}
+    assert live >= {"pd-anpg", "pd-anpg-cv", "npg-pd", "c-npg-pda", "crpo"}
+    expected = {(name, "Tabular", "Actions") for name in fc.ALGORITHMS}
+    expected |= {(name, kind, "Actions") for name in live | lazy for kind in general}
+    expected |= {(name, kind, "LazyActions") for name in lazy for kind in general}
+    expected |= {(name, kind, "LiveActions") for name in live for kind in ("Linear", "LiveNetwork")}
     assert set(seen) == expected
     assert len(seen) == len(expected)
     found = answer.object()
@@ -810,6 +817,14 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     answer = cli("warmup", "-q")
     assert answer.err == ""
     assert answer.out.startswith("all kernels ready in ")
+
+
+def test_a_first_run_says_that_it_compiles(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    arguments = ("solve", "env:river_swim", "--algorithm", "pmd-pd", "--outer", 1)
+    for silent, compiles in (((), True), ((), False), (("-q",), False)):
+        _, err = process(MAIN, *arguments, *silent, env=environment).communicate()
+        assert err.count("compiling kernels") == compiles
 
 
 @pytest.mark.slow

@@ -6,8 +6,10 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Protocol
+
+from numba.core import event
 
 from fastcmdp.cli.common import note
 from fastcmdp.exact import Stage
@@ -31,11 +33,37 @@ def reporting(silent: bool) -> Iterator[Callback]:
     """A callback for ``solve``, in the form that fits standard error."""
     if silent:
         yield lambda state, label="": None
-    elif sys.stderr.isatty():
-        with _bar() as callback:
-            yield callback
-    else:
-        yield PrintedProgress()
+        return
+    with (
+        _telling_of_compilation(),
+        _bar() if sys.stderr.isatty() else nullcontext(PrintedProgress()) as callback,
+    ):
+        yield callback
+
+
+class _Compilation(event.Listener):
+    """Says once that kernels are being compiled, since for seconds nothing else happens."""
+
+    said = False
+
+    def on_start(self, event: event.Event) -> None:
+        """Numba begins with a function; those for Python are the ones that take seconds."""
+        if not self.said and hasattr(event.data["dispatcher"], "callee"):
+            self.said = True
+            note("compiling kernels, some 10 s, once for this kind of run (`fastcmdp warmup`: once for all)")
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing to say."""
+
+
+@contextmanager
+def _telling_of_compilation() -> Iterator[None]:
+    listener = _Compilation()
+    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import scipy
 
 from fastcmdp import envs, simulators
 from fastcmdp.algorithms import ALGORITHMS, PDNAC, Algorithm
+from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
@@ -45,7 +46,7 @@ def warmup(json: Json = False, quiet: Quiet = False) -> None:
             for name, seconds[name] in zip(names, pool.map(_time, names), strict=True):
                 if not quiet:
                     note(f"{name}: {seconds[name]:.1f} s")
-        total, folder = time.perf_counter() - began, pd_anpg.advance.stats.cache_path
+        total, folder = time.perf_counter() - began, os.path.dirname(pd_anpg.advance.stats.cache_path)
         if json:
             print_json({"seconds": total, "kernels": seconds, "cache": folder})
         else:
@@ -70,6 +71,16 @@ def jobs() -> dict[str, Callable[[], object]]:
         "neural": NeuralSoftmax(choice_features=identity, hidden=(2,)),
         "relu": ReluSoftmax(identity, width=2),
     }
+    wide = envs.river_swim(n_states=1000, limit=1.0)
+    ones = np.ones((wide.n_choices, 1))
+    on_demand: dict[
+        str, Policy
+    ] = {  # more states than draws: rows of the action table are made when drawn from
+        "log-linear, dense": LogLinear(ones),
+        "log-linear, sparse": LogLinear(scipy.sparse.csr_array(ones)),
+        "neural": NeuralSoftmax(choice_features=ones, hidden=(2,)),
+        "relu": ReluSoftmax(ones, width=2),
+    }
     queue = simulators.marketing(levels=2)
     live: dict[str, Policy] = {
         "log-linear, simulator": LogLinear(),
@@ -88,6 +99,14 @@ def jobs() -> dict[str, Callable[[], object]]:
         for algorithm in ALGORITHMS.values()
         for kind, policy in live.items()
         if algorithm.simulation
+    }
+    runs |= {
+        f"{algorithm.name}, {kind}, rows on demand": partial(
+            solve, wide, algorithm.shortest(), policy=policy, optimum=False, trace=1
+        )
+        for algorithm in ALGORITHMS.values()
+        for kind, policy in on_demand.items()
+        if issubclass(algorithm, PrimalDual) and _takes(algorithm, policy.bind(wide))
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 
