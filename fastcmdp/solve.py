@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms import PDANPG, PDANPGCV
+from fastcmdp.algorithms import PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.check import is_whole
+from fastcmdp.check import is_number, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy, TabularSoftmax, check_policy
+from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
@@ -26,9 +26,12 @@ from fastcmdp.text import duration
 from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
 WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
-LEAST_WINDOWS = 20
+LEAST_WINDOWS = 8
+# Choices up to which the optimum is computed unasked where it takes a fifth of the run at most.
+AFFORDABLE_CHOICES = 1_000_000
 _SPEED = 2e7  # transitions a second and thread; roughly, as the following
-_EVALUATION = 4e-4, 5e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_EVALUATION = 4e-4, 2e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_OPTIMUM = 2e-6  # seconds of the optimum for each branch
 _SHORT = 0.2  # seconds of evaluations that nobody minds
 _TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
 _LONG = 5.0  # seconds of silence that are told beforehand
@@ -69,7 +72,7 @@ def solve(
         With a simulator there is no optimum and no exact evaluation: the gap is NaN and averages are the run's own
         estimates; ``simulator.evaluate`` measures a policy.
     algorithm : PDANPGCV or another settings object
-        Default: ``PDANPGCV()`` for tabular policies on models with a table, else ``PDANPG()``.
+        Default: ``PDANPGCV()``.
     samples : float, optional
         In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
         Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
@@ -84,13 +87,14 @@ def solve(
     trace : int, optional
         Number of windows of equal length into which the run is cut for its record; policies are evaluated at their
         ends, and at steps 1, 2, 4, .. of the first. Default: 200, or as many as evaluations take a fifth of the run
-        for, but 20 at least (judged by the sizes of model and run alone, so that it is the same everywhere).
+        for, but 8 at least (judged by the sizes of model and run alone, so that it is the same everywhere).
     draws : "fast" or "exact"
         One random word a transition, each draw from n branches within (n + 1) 2^-32 of its law in total
         variation; or two words and 2^-53, at about half the speed.
     optimum : Optimum, bool or None
         An optimum that you have; True: compute it; False: do without (no gap, no Slater value, trace from
-        estimates only). None: compute it for models of up to 20,000 choices.
+        estimates only). None: compute it for models of up to 20,000 choices, and of up to a million where it takes
+        a fifth of the run at most (judged as for ``trace``).
     progress : callable, optional
         Called with a Progress a few times a second.
     checkpoint : path, optional
@@ -122,7 +126,7 @@ def solve(
     """
     policy = policy or default_policy(cmdp)
     if algorithm is None:
-        made: Any = default_algorithm(cmdp, policy)
+        made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
@@ -130,34 +134,10 @@ def solve(
             f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
             f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
         )
-    for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
-        if not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not is_whole(seed, 0):
-        raise SettingError(f"seed = {seed!r}: a nonnegative integer")
-    result = start(
-        cmdp,
-        algorithm,
-        policy,
-        int(seed),
-        int(replicates),
-        trace if trace is None else int(trace),
-        optimum,
-        draws,
-    )
+    replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
+    windows = None if trace is None else whole("trace", trace, 1)
+    result = start(cmdp, algorithm, policy, seed, replicates, windows, optimum, draws)
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
-
-
-def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV] | type[PDANPG]:
-    """The method where none is named: PD-ANPG-CV where it runs, else PD-ANPG.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> default_algorithm(fc.envs.river_swim(), fc.TabularSoftmax()).name
-    'pd-anpg-cv'
-    """
-    return PDANPGCV if has_table(model) and isinstance(policy, TabularSoftmax) else PDANPG
 
 
 def start(
@@ -173,14 +153,18 @@ def start(
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
     exact_model = has_table(cmdp)
     if not isinstance(algorithm, Algorithm):
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
+        meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
-            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPGCV(), PDANPG(), NPGPD(), CNPGPDA() "
+            "or CRPO()"
         )
+    if known is None and has_table(cmdp) and EXACT_CHOICES < cmdp.n_choices <= AFFORDABLE_CHOICES:
+        known = _OPTIMUM * cmdp.n_branches <= _fifth(cmdp, algorithm)
     try:
-        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        world = world_of(cmdp, policy, known, draws, simulation=algorithm.simulation)
         run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(
@@ -209,12 +193,17 @@ def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
     >>> import fastcmdp as fc
     >>> large = fc.envs.garnet(n_states=2000, seed=1)
     >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
-    (20, 200)
+    (19, 200)
     """
-    each = _EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches
-    # A fifth for two threads: evaluations have one.
-    affordable = max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT) / each
-    return int(min(max(affordable, LEAST_WINDOWS), WINDOWS))
+    affordable = _fifth(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
+    counts = range(WINDOWS, LEAST_WINDOWS, -1)
+    return next((n for n in counts if len(even_points(algorithm.outer, n)) <= affordable), LEAST_WINDOWS)
+
+
+def _fifth(cmdp: CMDP, algorithm: Algorithm) -> float:
+    """Seconds that exact answers may take for each replicate: of replicates at work on two threads, with evaluations
+    between, a fifth of all."""
+    return max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT)
 
 
 def resume(
@@ -242,14 +231,15 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    for name, value in (("threads", threads), ("piece", piece)):
-        if value is not None and not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
+    threads, piece = (
+        value if value is None else whole(name, value, 1)
+        for name, value in (("threads", threads), ("piece", piece))
+    )
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
-    if not result.finished:
+    if result.interrupted:
         _tell_cost(result)
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
@@ -295,7 +285,13 @@ class _Loop:
         piece: int | None,
     ) -> None:
         self.result = result
-        self.crew = Crew(result.run, threads, piece)
+        try:
+            self.crew = Crew(result.run, threads, piece)
+        except MemoryError as error:
+            raise SettingError(
+                f"not enough memory for an outer step of {result.algorithm!r} ({error}); give fewer inner steps, or a "
+                "smaller policy"
+            ) from error
         self.progress, self.checkpoint = progress, checkpoint
         self.saved = time.monotonic()
         self.before = result.trace.seconds
@@ -389,4 +385,4 @@ def load_run(
     return result
 
 
-__all__ = ["EXACT_CHOICES", "Progress", "default_algorithm", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]

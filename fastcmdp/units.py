@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 TINY = 1e-3  # signals that are smaller are scaled up: solvers' tolerances are absolute
 HUGE = 1e150  # beyond this, sums and products of values would overflow
+FAR = 1e3  # spans of the costs beyond what they can sum to: a limit that far is as good as any beyond
 FORBIDDEN = (
     ". Leave out actions that a state must not take: from_arrays(..., available=np.isfinite(R)), R (S, A)"
 )
@@ -31,6 +32,7 @@ class Units:
 
     gamma: float
     limits: FloatArray
+    anchors: FloatArray  # limits as kernels see them: `anchors_of`
     sense: tuple[str, ...]
     names: tuple[str, ...]
     reward_shift: float
@@ -65,7 +67,7 @@ class Units:
         kernel = _last_axis(values, 1 + self.n_constraints, "values")
         user = np.empty_like(kernel)
         user[..., 0] = self.reward_scale * kernel[..., 0] + self.reward_shift / (1.0 - self.gamma)
-        user[..., 1:] = self.limits - self._sign * self.constraint_scale * kernel[..., 1:]
+        user[..., 1:] = self.anchors - self._sign * self.constraint_scale * kernel[..., 1:]
         return user
 
     def to_user_duals(self, duals: npt.ArrayLike) -> FloatArray:
@@ -102,9 +104,14 @@ class Units:
     @property
     def signal_offset(self) -> FloatArray:
         """What a signal of zero reward or cost is in kernel units, (1+m,)."""
-        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.limits)
+        shift: FloatArray = np.append(-self.reward_shift, self._sign * (1.0 - self.gamma) * self.anchors)
         shift /= np.append(self.reward_scale, self.constraint_scale)
         return shift
+
+    @property
+    def anchored(self) -> FloatArray:
+        """By how much more room the anchors leave than the limits do, in the user's units, (m,)."""
+        return self._sign * (self.anchors - self.limits)
 
     @property
     def _sign(self) -> FloatArray:
@@ -134,6 +141,22 @@ def room_below(limits: FloatArray, gamma: float, costs: FloatArray) -> FloatArra
     even = (1.0 - gamma) * limits
     room = even - costs
     return np.where(np.abs(room) <= 4 * EPS * np.maximum(np.abs(even), np.abs(costs)), 0.0, room)
+
+
+def anchors_of(limits: FloatArray, gamma: float, costs: FloatArray) -> FloatArray:
+    """Limits from which (1-γ) d_i - g_i keeps the digits of g_i, (m,), for costs (C, m).
+
+    A limit that is far beyond all that costs can sum to is met by every policy or by none, and so is a nearer one.
+
+    Examples
+    --------
+    >>> anchors_of(np.array([1e15, 3.0]), 0.5, np.array([[0.0, 0.0], [1.0, 1.0]])).tolist()
+    [2002.0, 3.0]
+    """
+    low, high = costs.min(axis=0), costs.max(axis=0)
+    peak = np.maximum(np.abs(low), np.abs(high))
+    width = FAR * np.where(high > low, high - low, np.where(peak > 0.0, peak, 1.0))
+    return np.clip(limits, (low - width) / (1.0 - gamma), (high + width) / (1.0 - gamma))
 
 
 def limits_of(limits: npt.ArrayLike | None, m: int) -> FloatArray:

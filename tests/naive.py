@@ -1576,11 +1576,13 @@ def corrected_rollouts(
 
 
 class Improver:
-    """One replicate of PD-ANPG-CV."""
+    """One replicate of PD-ANPG-CV; theta0: where a policy with other parameters than one a choice begins."""
 
-    def __init__(self, model: Model, rng: list[np.random.SFC64]) -> None:
+    def __init__(self, model: Model, rng: list[np.random.SFC64], theta0: Any = None) -> None:
         c, n = len(model.signals), len(model.signals[0])
-        self.theta = [0.0] * c
+        self.theta = [0.0] * c if theta0 is None else [float(x) for x in theta0]
+        self.origin = list(self.theta)
+        self.direction = [[0.0] * len(self.theta) for _ in range(n)]
         self.dual, self.dual_mean = ([0.0] * (n - 1) for _ in range(2))
         self.rng, self.outer, self.samples, self.noise = rng, 0, 0, 0.0
         self.critic = [[0.0] * n for _ in range(c)]
@@ -1641,23 +1643,24 @@ def spread_of(state: Improver, f: int, gamma: float) -> float:
 
 def fold_measurements(
     model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
-    plug: list[float], totals: list[list[float]],
+    plug: list[float], totals: list[list[float]], far: Any, gram: Any = None,
 ) -> None:  # fmt: skip
     n, h = len(state.value), len(pairs)
     weight = max(0.03, 1 / (state.outer + 1))
+
+    def off_mean(q: int, f: int) -> float:
+        return float(np.clip(state.critic[q][f] - mean[owner(model, q)][f], -far[f], far[f]))
+
     for f in range(n):
         for g in range(n):
             product = covariance = 0.0
             for pair in pairs:
-                s = owner(model, pair)
-                mine = choices(model, s)
-                product += sum(
-                    prob[q] * (state.critic[q][f] - mean[s][f]) * (state.critic[q][g] - mean[s][g])
-                    for q in mine
-                )
-                rows = np.array([[state.critic[q][f], state.critic[q][g]] for q in mine])
+                mine = choices(model, owner(model, pair))
+                product += sum(prob[q] * off_mean(q, f) * off_mean(q, g) for q in mine)
+                rows = np.array([[off_mean(q, f), off_mean(q, g)] for q in mine])
                 covariance += float(np.cov(rows.T, bias=True)[0, 1])
-            state.gram[f][g] += weight * (product / h - state.gram[f][g])
+            product = product / h if gram is None else gram[f, g]
+            state.gram[f][g] += weight * (product - state.gram[f][g])
             state.spread[f][g] += weight * (covariance / h - state.spread[f][g])
         off = sum(row[f] for row in totals) / h
         state.excess[f] += weight * (off - state.excess[f])
@@ -1685,11 +1688,61 @@ def back_up(
             state.critic[q][f] = new
 
 
+def in_turn(model: Model, state: Improver, pairs: list[int]) -> list[int]:
+    """A choice of the state of every pair: each is looked at in its turn."""
+    turn = []
+    for h, q in enumerate(pairs):
+        mine = choices(model, owner(model, q))
+        turn.append(mine[(state.outer + h) % len(mine)])
+    return turn
+
+
+def learn_direction(
+    model: Model, phi: Any, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
+    bound: float,
+) -> Any:  # fmt: skip
+    """Kaczmarz steps towards the critic's advantages: of the pairs, then of a choice in turn in each one's state.
+
+    Return E_nu E_pi of the products of g . w_f, from both rows of a state with the weights of the balance heuristic.
+    """
+    gram = np.zeros((len(state.value), len(state.value)))
+    if isinstance(phi, Network):
+        state.direction = [[0.99 * x for x in w] for w in state.direction]
+    rows = pairs + in_turn(model, state, pairs)
+    for q, g in zip(rows, collect_scores(model, phi, prob, rows, state.theta), strict=True):
+        step = 1.0 / (sum(x * x for x in g) + 0.1 * bound)
+        moves = []
+        for f, w in enumerate(state.direction):
+            moves.append(sum(x * y for x, y in zip(g, w, strict=True)))
+            e = state.critic[q][f] - mean[owner(model, q)][f] - moves[f]
+            state.direction[f] = [y + step * e * x for x, y in zip(g, w, strict=True)]
+        uniform = 1.0 / len(choices(model, owner(model, q)))
+        gram += prob[q] / (prob[q] + uniform) * np.outer(moves, moves) / len(pairs)
+    return gram
+
+
+def moved_logits(
+    model: Model, theta: list[float], state: Improver, mean: list[list[float]], far: Any
+) -> list[float]:
+    """Logits at most 15 below the largest of their state, which is 0; further where a constraint is far off."""
+    moved = []
+    for s in range(n_states(model)):
+        top = max(theta[q] for q in choices(model, s))
+        for q in choices(model, s):
+            beyond = [(mean[s][f] - state.critic[q][f]) / far[f] for f in range(1, len(far))]
+            moved.append(max(theta[q] - top, -15 - math.log(max(1.0, *beyond, 1.0))))
+    return moved
+
+
 def pd_anpg_cv(
-    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24
+    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24, phi: Any = None
 ) -> None:
-    """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets."""
-    phi, h, n = identity(len(model.signals)), steps.n_inner, len(state.value)
+    """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets.
+
+    phi : features or Network of a policy whose starts of the inner loop are learned; None: tabular softmax
+    """
+    tabular, h, n = phi is None, steps.n_inner, len(state.value)
+    phi = identity(len(model.signals)) if tabular else phi
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
         mean = critic_means(model, prob, state)
@@ -1715,24 +1768,41 @@ def pd_anpg_cv(
             state.dual = proximal_newton(state, steps.dual * sigma, model.gamma)
             state.dual_mean = [a + 0.03 * (x - a) for a, x in zip(state.dual_mean, state.dual, strict=True)]
             weights = [1.0, *state.dual]
-            x = [
+            advantage = [
                 sum(w * (state.critic[q][f] - mean[owner(model, q)][f]) for f, w in enumerate(weights))
                 for q in range(len(prob))
             ]
-            errors = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in second.total[:h]]
+            x = advantage
+            if not tabular:
+                x = [
+                    sum(w * row[j] for w, row in zip(weights, state.direction, strict=True))
+                    for j in range(len(state.theta))
+                ]
+            scores = collect_scores(model, phi, prob, first.choice, state.theta)
+            target = [
+                advantage[q] + sum(w * c for w, c in zip(weights, row, strict=True))
+                for q, row in zip(first.choice, second.total[:h], strict=True)
+            ]
+            errors = [
+                t - sum(a * b for a, b in zip(g, x, strict=True)) for t, g in zip(target, scores, strict=True)
+            ]
             trust = 0.3 * min(1.0, sigma / math.sqrt(state.noise)) if state.noise > 0 else 0.0
             made = momentum._replace(xi=momentum.xi * trust, delta=momentum.delta * trust)
-            scores = collect_scores(model, phi, prob, first.choice, state.theta)
-            target = [x[q] + e for q, e in zip(first.choice, errors, strict=True)]
             omega = asgd_dense(made, scores, target, steps.n_skipped, x)
             noise = sum(e * e for e in errors) / h
             state.noise += (max(0.03, 1 / state.outer) if state.noise > 0 else 1.0) * (noise - state.noise)
-            theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
-            moved = []
-            for s in range(n_states(model)):
-                top = max(theta[q] for q in choices(model, s))
-                moved += [max(theta[q] - top, -steps.depth) for q in choices(model, s)]
-        fold_measurements(model, prob, state, mean, first.choice, plug, first.total)
+            moved = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+            if tabular:
+                moved = moved_logits(model, moved, state, mean, steps.far)
+            else:
+                rows = first.choice + in_turn(model, state, first.choice)
+                deep = isinstance(phi, Network) and min(prob[q] for q in rows) < math.exp(-15)
+                pull = min(max(2 / state.outer, 0.003 if deep else 0.0), 1)
+                moved = [t - pull * (t - o) for t, o in zip(moved, state.origin, strict=True)]
+        gram = None
+        if not tabular:
+            gram = learn_direction(model, phi, prob, state, mean, first.choice, steps.score_bound)
+        fold_measurements(model, prob, state, mean, first.choice, plug, first.total, steps.far, gram)
         estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
         state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
         back_up(model, prob, state, mean, seen, earned)

@@ -22,6 +22,7 @@ from fastcmdp.envs import (
     GENERATORS,
     from_gymnasium,
     from_spec,
+    from_steps,
     garnet,
     grid_world,
     halfway_limit,
@@ -35,7 +36,17 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact import optimum
 
 MODELS = Path(__file__).parents[2] / "shared" / "models"
-SPECS = [f"env:{name}" for name in GENERATORS if name != "hard_instance"]  # has a file of its own
+KNOWN = {  # optimum and multipliers: found by a programme over occupancies in scipy's linprog as well
+    "maintenance": (157.780139, [0.28075, 2.77859]),
+    "dam": (601972.878, [1409.16, 5332.56]),
+    "wireless": (-540.374617, [5.73689, 0.356179]),
+    "treatment": (0.475162411, [0.00709249]),
+    "two_echelon": (-165.025823, [0.0, 17.2086]),
+    "taxi": (73.6977645, [4.40897, 0.0, 100.896]),
+}
+SPECS = [
+    f"env:{name}" for name in GENERATORS if name not in {"hard_instance", *KNOWN}
+]  # it has a file of its own
 TABLES = ["gym:FrozenLake-v1", "gym:CliffWalking-v1", "gym:Taxi-v4"]
 
 
@@ -631,7 +642,7 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("env:garnat", "'garnat'; did you mean 'garnet'.*valid: garnet, grid_world"),
+        ("env:garnat", "'garnat'; did you mean 'garnet'.*valid: dam, garnet, grid_world"),
         ("env:garnet?n_state=3", "'n_state'; did you mean 'n_states'.*valid: gamma"),
         ("env:", "env:NAME"),
         ("garnet", "env:NAME"),
@@ -777,3 +788,55 @@ STEP = [(1.0, 0, 0.0, False)]
 def test_faults_of_tables_name_the_place(table, message) -> None:
     with pytest.raises(ModelError, match=message):
         from_gymnasium(Table(table), cost=no_cost, limit=1.0, start=0)
+
+
+# Applications
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_applications_have_the_known_optimum(name: str) -> None:
+    cmdp, (reward, duals) = GENERATORS[name](), KNOWN[name]
+    best = optimum(cmdp)
+    np.testing.assert_allclose([sum(row.values()) for row in dense(cmdp).values()], 1.0, rtol=1e-14)
+    assert best.reward == pytest.approx(reward, rel=1e-8)
+    assert best.duals == pytest.approx(duals, rel=1e-5, abs=1e-9)
+
+
+def test_from_steps_makes_what_its_function_says() -> None:
+    def step(state: tuple[int, int]) -> Any:
+        x, y = state
+        stay = ([(1.0, state)], 0.0, [0.0])
+        if x == 2:
+            return {5: stay}
+        return {
+            3: ([(0.25, (x + 1, y)), (0.5, (x, 1 - y)), (0.25, (x + 1, y)), (0.0, (9, 9))], 2.0, [x]),
+            7: stay,
+        }
+
+    cmdp = from_steps(
+        {(0, 0): 0.5, (0, 1): 0.5},
+        step,
+        gamma=0.5,
+        names=["r", "c"],
+        limit=1.0,
+        sense=">=",
+        variables=["x", "y"],
+    )
+    states = list(zip(*(cmdp.variables[name].tolist() for name in ("x", "y")), strict=True))
+    assert states[:2] == [(0, 0), (0, 1)]
+    assert sorted(states) == [(x, y) for x in range(3) for y in range(2)]
+    rows, at = dense(cmdp), states.index
+    assert rows[0, 3] == {at((1, 0)): 0.5, 1: 0.5}
+    assert rows[at((2, 1)), 5] == {at((2, 1)): 1.0}
+    assert (cmdp.start[:2].tolist(), cmdp.limits.tolist(), cmdp.sense) == ([0.5, 0.5], [1.0], (">=",))
+    assert cmdp.costs[cmdp.action_of_choice == 3, 0].tolist() == [x for x, _ in states if x < 2]
+
+
+def test_from_steps_names_what_is_wrong() -> None:
+    def with_costs(costs: list[float]) -> Any:
+        return lambda state: {0: ([(1.0, 0)], 0.0, costs)}
+
+    with pytest.raises(ModelError, match=r"state 0, action 0: 2 costs, and 1 are named"):
+        from_steps(0, with_costs([1.0, 2.0]), gamma=0.5, names=["r", "c"], limit=1.0)
+    with pytest.raises(ModelError, match=r"state 0 has no options"):
+        from_steps(0, lambda state: {}, gamma=0.5, names=["r"])

@@ -175,6 +175,29 @@ def test_a_conflict_on_paper(opposed):
     assert error.weights == pytest.approx((2 / 4.25, 0.0, 2.25 / 4.25), abs=1e-9)
 
 
+@pytest.mark.parametrize("limit", [1e9, 1e12, 1e15, 1e100])
+def test_a_limit_far_beyond_what_can_be_loses_no_digits(limit: float) -> None:
+    """Values, optimum, attainable ranges and what loosening would take, as with a limit nearby."""
+    cmdp = fc.envs.garnet(n_states=6, seed=2)
+    uniform = np.repeat(1 / np.diff(cmdp.state_to_choice), np.diff(cmdp.state_to_choice))
+    near, far = cmdp.with_limits([100.0]), cmdp.with_limits([limit])
+    assert fc.evaluate(far, uniform).constraints == pytest.approx(
+        fc.evaluate(near, uniform).constraints, rel=1e-11
+    )
+    best, other = fc.optimum(near), fc.optimum(far)
+    assert other.constraints == pytest.approx(best.constraints, rel=1e-11)
+    assert other.constraint_range == pytest.approx(best.constraint_range, rel=1e-9)
+    result = fc.solve(far, fc.PDANPG(outer=20, inner=4), optimum=other)
+    assert result.last.constraints[0, 0] == pytest.approx(
+        fc.evaluate(near, result.policy("last")).constraints[0], rel=1e-9
+    )
+    least = float(best.constraint_range[0][0])
+    with pytest.raises(InfeasibleError) as caught:
+        fc.optimum(cmdp.with_limits([-limit]))
+    assert caught.value.best[0] == pytest.approx(least, rel=1e-9)
+    assert caught.value.alone == caught.value.together == pytest.approx((limit + least,), rel=1e-12)
+
+
 @pytest.mark.parametrize("which", ["alone", "together"])
 def test_limits_that_are_moved_as_told_are_met(opposed, which):
     with pytest.raises(InfeasibleError) as caught:

@@ -62,7 +62,7 @@ def check_feasible(
         value=slater + least_violating.gap,
         conflict=conflict,
         alone=tuple(alone),
-        together=tuple((-slater * cmdp.constraint_scale).tolist()),
+        together=tuple((-slater * cmdp.constraint_scale + cmdp.anchored).tolist()),
     )
 
 
@@ -109,11 +109,12 @@ def _alone(cmdp: CMDP, i: int, ranges: Floats, method: str) -> float:
     """By how much limit i would have to be loosened if the others stay, in the user's units."""
     others = [j for j in range(cmdp.n_constraints) if j != i]
     if not others:
-        return float(-ranges[1, 1] * cmdp.constraint_scale[0])
+        return float(-ranges[1, 1] * cmdp.constraint_scale[0] + cmdp.anchored[0])
     rest = cmdp.with_constraints(others)
     if _slack(rest, np.ones(len(others)), method) < 0:
         return math.inf
-    return max(0.0, -common_slack_of(cmdp, i, method) * float(cmdp.constraint_scale[i]))
+    slack = common_slack_of(cmdp, i, method) * float(cmdp.constraint_scale[i])
+    return max(0.0, float(cmdp.anchored[i]) - slack)
 
 
 def common_slack_of(cmdp: CMDP, i: int, method: str = "auto") -> float:

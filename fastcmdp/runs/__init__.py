@@ -1,5 +1,6 @@
 """Runs: the loop that moves them on, their record, what can be said of them, their files."""
 
+from fastcmdp.runs.frames import curves
 from fastcmdp.runs.record import LAST_QUARTER, Record, even_points, excess, least_slack, new_record
 from fastcmdp.runs.result import Averages, Result, interval
 from fastcmdp.runs.saved import read_run, restore
@@ -9,6 +10,7 @@ __all__ = [
     "Averages",
     "Record",
     "Result",
+    "curves",
     "even_points",
     "excess",
     "interval",

@@ -35,9 +35,9 @@ Int = NDArray[np.int64]
 LAST_QUARTER = 0.25
 UNKNOWN = -1  # whether a policy is in the output, before the step that decides it
 
-# What is kept of occupancies: sums over the output and over that of the last quarter, up to the last member that is
-# recorded; at the last point; at that member; at the point that met the limits best.
-OUTPUT, LATE, NOW, MEMBER, CLOSEST = range(5)
+# What is kept of occupancies: the sum over the output up to the last member that is recorded; at the last point; at
+# that member; at the point that met the limits best.
+OUTPUT, NOW, MEMBER, CLOSEST = range(4)
 
 
 def even_points(n_outer: int, windows: int) -> Int:
@@ -104,8 +104,11 @@ class Record:
         Whether the policy at that step is in the output: 1 or 0, or -1 as long as that is open.
     sums : float64[R, n+1, 1+2m]
         Sums over the steps that count of the estimates of J_r and J_c and of the multipliers, kernel units.
-    occupancies : float64[5, R, C]
-        Sums of occupancies as `OUTPUT` .. `CLOSEST` say; C is 0 where none are kept.
+    occupancies : float64[4, R, C]
+        Occupancies as `OUTPUT` .. `CLOSEST` say; C is 0 where none are kept.
+    quarters : float64[n, R, C]
+        Sums like `OUTPUT`'s over the policies from one point on, for each from which a last quarter may begin: that of
+        the last point, or of a later one.
     seconds, evaluating : float
         Time spent in kernels, and in evaluations for this record.
     done : int
@@ -123,15 +126,16 @@ class Record:
     member: NDArray[np.int8]
     sums: Float
     occupancies: Float
+    quarters: Float
     seconds: float = 0.0
     evaluating: float = 0.0
     done: int = 0
     exact: bool = True
 
     @property
-    def late(self) -> int:
-        """The point from which on the last quarter of the whole run counts."""
-        return self.begin(len(self.outer) - 1, LAST_QUARTER)
+    def n_quarters(self) -> int:
+        """Points from which a last quarter may begin: the length of ``quarters``."""
+        return self.done - self.begin(self.done - 1, LAST_QUARTER) if self.done else 0
 
     @property
     def reward(self) -> Float:
@@ -169,7 +173,7 @@ class Record:
             return
         member = self.member.copy()
         member[:, i] = run.kept() > self.kept[:, i]
-        self.member, self.occupancies = member, self._added(i, member, self.occupancies)
+        self.member = member
 
     def write(self, run: Any) -> None:
         """Write the next point from a run that stands there; an interrupt leaves it unwritten."""
@@ -181,10 +185,10 @@ class Record:
         if self.occupancies.shape[2]:
             policies = run.policies()
             for r in np.flatnonzero(~lost):
-                nu[r] = occupancy(self.cmdp, policies[r])
+                nu[r] = occupancy(self.cmdp, policies[r], start=self.occupancies[NOW, r] if i else None)
                 values[r] = self.cmdp.to_user_values(nu[r] @ self.cmdp.signals / (1.0 - self.cmdp.gamma))
         self.evaluating += time.perf_counter() - began
-        self.decide(run)  # before the occupancy of the last point is replaced
+        self.decide(run)
         closer = least_slack(self.cmdp, values[:, None])[:, 0] > least_slack(
             self.cmdp, self.values[:, :i]
         ).max(axis=1, initial=-np.inf)
@@ -192,25 +196,41 @@ class Record:
         self.sums[:, i] = np.where(lost[:, None], np.nan, state.sums)
         self.duals[:, i] = np.where(lost[:, None], np.nan, self.cmdp.to_user_duals(state.dual))
         self.values[:, i] = values
-        member, found = self.member.copy(), self.occupancies.copy()
+        member, found, quarters = self.member.copy(), self.occupancies, self.quarters
+        if (
+            not self.output.after and i > 0
+        ):  # what is in the output so far, as in `means`, does not depend on this
+            found, quarters = self._added(i - 1, member, found, quarters)
+        found = found.copy()
         found[NOW], found[CLOSEST] = nu, np.where(closer[:, None], nu, found[CLOSEST])
+        kept_on = quarters[len(quarters) - (i - self.begin(i, LAST_QUARTER)) :]
+        quarters = np.concatenate([kept_on, np.zeros_like(nu)[None]])
         if self.output.after:
             member[:, i] = (self.kept[:, i] > 0) & ~lost
-            found = self._added(i, member, found)
-        self.member, self.occupancies, self.done = member, found, i + 1
+            found, quarters = self._added(i, member, found, quarters)
+        self.member, self.occupancies, self.quarters, self.done = member, found, quarters, i + 1
 
-    def _added(self, i: int, member: NDArray[np.int8], occupancies: Float) -> Float:
+    def _added(
+        self, i: int, member: NDArray[np.int8], occupancies: Float, quarters: Float
+    ) -> tuple[Float, Float]:
         """The sums with the occupancy of point i, and with what lies between it and the last member."""
         hit = member[:, i] == 1
         place, before = self.places[:, i], self._last_place(i)
         beyond = np.full_like(place, np.iinfo(np.int64).max // 2)
-        found = occupancies.copy()
-        for lane, first in ((OUTPUT, self.begin(len(self.outer) - 1, self.output.last)), (LATE, self.late)):
+        found, late = occupancies.copy(), quarters.copy()
+        lanes = [(found[OUTPUT], self.begin(len(self.outer) - 1, self.output.last))]
+        lanes += [(late[j], i + 1 - len(late) + j) for j in range(len(late))]
+        for lane, first in lanes:
             low = self.kept[:, first] if i >= first else beyond
             left, right = (np.where(hit, part, 0.0)[:, None] for part in gap_weights(before, place, low))
-            found[lane] += left * found[MEMBER] + right * found[NOW]
+            lane += left * found[MEMBER] + right * found[NOW]
         found[MEMBER] = np.where(hit[:, None], found[NOW], found[MEMBER])
-        return found
+        return found, late
+
+    @property
+    def _known(self) -> int:
+        """Points whose policies are in the output so far, if they are members: not that before the next step."""
+        return max(self.done - int(not self.output.after), 0)
 
     def _last_place(self, i: int) -> Int:
         """Place of the last member before point i, int64[R]; -1 where there is none."""
@@ -221,7 +241,7 @@ class Record:
     @property
     def empty(self) -> NDArray[np.bool_]:
         """Replicates of which no policy at the points is in the output, bool[R]."""
-        written = self.member[:, : self.done]
+        written = self.member[:, : self._known]
         alive = np.isfinite(self.sums[:, max(self.done - 1, 0), 0])
         return np.asarray((self.done > 1) & alive & ~(written == 1).any(axis=1))
 
@@ -296,16 +316,17 @@ class Record:
         steps[steps == 0] = np.nan
         return np.asarray((sums - sums[:, begins]) / steps)
 
-    def policy_occupancy(self, lane: int) -> Float:
+    def policy_occupancy(self, *, late: bool) -> Float:
         """Occupancies of the mixture over the output, or over that of the last quarter, up to a factor; float64[R, C].
 
         Replicates without a member have that of the policy which met the limits best.
         """
         i = self.done - 1
-        start = self.begin(len(self.outer) - 1, self.output.last) if lane == OUTPUT else self.late
-        place, low = self._last_place(self.done), self.kept[:, min(start, i)]
+        start = self.begin(i, LAST_QUARTER) if late else self.begin(len(self.outer) - 1, self.output.last)
+        place, low = self._last_place(self._known), self.kept[:, min(start, i)]
         rest = np.maximum(self.kept[:, i] - np.maximum(place + 1, low), 0)
-        mixed = self.occupancies[lane] + rest[:, None] * self.occupancies[MEMBER]
+        lane = self.quarters[0] if late else self.occupancies[OUTPUT]
+        mixed = lane + rest[:, None] * self.occupancies[MEMBER]
         none = (place < 0) | (self.kept[:, i] == low)
         return np.asarray(np.where(none[:, None], self.occupancies[CLOSEST], mixed))
 
@@ -315,6 +336,7 @@ def new_record(
 ) -> Record:
     """An empty record of a method's runs at so many outer steps."""
     n, m = len(outer), cmdp.n_constraints
+    size = replicates, cmdp.n_choices if exact and occupancies else 0
     return Record(
         cmdp=cmdp,
         output=algorithm.output,
@@ -325,6 +347,7 @@ def new_record(
         kept=np.zeros((replicates, n), np.int64),
         member=np.full((replicates, n), UNKNOWN, np.int8),
         sums=np.full((replicates, n, 1 + 2 * m), np.nan),
-        occupancies=np.zeros((5, replicates, cmdp.n_choices if exact and occupancies else 0)),
+        occupancies=np.zeros((4, *size)),
+        quarters=np.zeros((0, *size)),
         exact=exact,
     )

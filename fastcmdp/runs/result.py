@@ -22,8 +22,9 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
+from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
-from fastcmdp.runs.record import LAST_QUARTER, LATE, OUTPUT, Record, excess
+from fastcmdp.runs.record import LAST_QUARTER, Record, excess
 from fastcmdp.runs.saved import write_run
 
 Float = NDArray[np.float64]
@@ -111,8 +112,13 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether all outer steps are done (or every replicate has failed)."""
-        return self.trace.done == len(self.trace.outer)
+        """Whether all outer steps are done, by one replicate at least: where all have failed, the run is over."""
+        return not self.interrupted and bool((self.failed < 0).any())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is more to do, which ``resume`` does."""
+        return self.trace.done < len(self.trace.outer)
 
     @property
     def failed(self) -> Int:
@@ -245,9 +251,9 @@ class Result:
             raise SettingError(
                 f"kind = {kind!r} needs exact evaluation, which this run did without: ask for 'last'"
             )
-        if kind == "last_quarter" and not self.finished:
-            raise SettingError("kind = 'last_quarter' needs a finished run; ask for 'mixture' or 'last'")
-        nu = self.trace.policy_occupancy(LATE if kind == "last_quarter" else OUTPUT)[replicate]
+        if self.trace.done == 0:
+            return last
+        nu = self.trace.policy_occupancy(late=kind == "last_quarter")[replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
 
@@ -282,6 +288,8 @@ class Result:
             "samples": total,
             "replicates": int(self.samples.size),
             "finished": self.finished,
+            "outer": int(self.run.state.outer.clip(min=0).min()),
+            "recorded": int(self.trace.outer[max(self.trace.done - 1, 0)]),
             "failed": int((self.failed >= 0).sum()),
             "empty": int(self.empty.sum()),
             "reward": interval(all_steps.reward),
@@ -306,18 +314,55 @@ class Result:
             "transitions_per_second": total / seconds if seconds > 0 else None,
         }
 
+    def to_pandas(self) -> Any:
+        """The record as a pandas frame, a row for each replicate and recorded outer step.
+
+        Indexed by ``replicate`` and ``outer``, with ``samples`` (transitions so far), for each signal its J of the
+        policy at that step and, as ``mixture NAME``, of the output so far, ``multiplier NAME`` for each constraint, and
+        ``gap`` and the worst ``violation`` of the output; all in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Pandas is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> result.to_pandas().loc[1].index.tolist()
+        [0, 1, 2, 4]
+        """
+        return frame(self)
+
+    def to_xarray(self) -> Any:
+        """The record as an xarray dataset over ``replicate``, ``outer``, ``signal`` and ``constraint``.
+
+        ``value`` and ``mixture`` are J of the policy at a step and of the output so far, ``multiplier``, ``samples``,
+        ``kept`` (outer steps in the output) and ``failed`` go with them; limits and the exact optimum are coordinates,
+        units stand in the attributes of each, settings and seed in those of the whole. Values are in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Xarray is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> dict(result.to_xarray().value.sizes)
+        {'replicate': 2, 'outer': 4, 'signal': 2}
+        """
+        return dataset(self)
+
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
         cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        state = (
-            "finished"
-            if self.finished
-            else f"at outer step {int(self.trace.outer[max(self.trace.done - 1, 0)])}"
-        )
         total, seconds = int(self.samples.sum()), self.trace.seconds
         lines = [
             f"{self.algorithm.name} on {cmdp!r}",
-            f"{self.samples.size} replicates {state}, {total:.3g} transitions in {seconds:.1f} s"
+            f"{self.samples.size} replicates {self._stands()}, {total:.3g} transitions in {seconds:.1f} s"
             + (f", {self.trace.evaluating:.1f} s of evaluations for the trace" if self.trace.exact else ""),
             f"{'':24}{'learned (last quarter)':>24}{'mixture of all':>18}{'optimum':>14}{'limit':>14}",
         ]
@@ -348,6 +393,18 @@ class Result:
             )
         lines += self._within(mixture)
         return "\n".join(lines + self.notes())
+
+    def _stands(self) -> str:
+        """How far the run is, and up to where its averages go if that is less."""
+        if not self.interrupted:
+            return "finished" if self.finished else "failed"
+        made, recorded = self.run.state.outer.clip(min=0), int(self.trace.outer[max(self.trace.done - 1, 0)])
+        least, most = int(made.min()), int(made.max())
+        told = f"{least}" if least == most else f"{least} to {most}"
+        till = (
+            "" if least == most == recorded else f" (averages up to step {recorded}, the last one recorded)"
+        )
+        return f"at outer step {told} of {self.algorithm.outer}{till}"
 
     def _within(self, mixture: Averages) -> list[str]:
         """How far off the figures of the mixture are at most, where not every policy of it is recorded."""

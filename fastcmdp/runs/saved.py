@@ -20,9 +20,8 @@ from fastcmdp.npz import read_arrays, write_arrays
 if TYPE_CHECKING:
     from fastcmdp.runs.result import Result
 
-FORMAT = 3
-_OLD = (1, 2)  # whose records lack what says which of their policies are the output
-_ARRAYS = ("outer", "samples", "values", "duals", "kept", "member", "sums", "occupancies")
+FORMAT = 4
+_ARRAYS = ("outer", "samples", "values", "duals", "kept", "member", "sums", "occupancies", "quarters")
 
 
 def write_run(result: Result, path: str | Path) -> None:
@@ -64,11 +63,10 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     arrays = read_arrays(path)
     try:
         head = json.loads(arrays.pop("header").tobytes())
-        if head["format"] in _OLD:
+        if head["format"] in range(1, FORMAT):
             raise ModelError(
-                f"{path}: a saved run of format {head['format']}, whose record does not say which of its policies are "
-                f"the method's output (format {FORMAT} does): read it with fastcmdp 0.1.0, or make the run again from "
-                f"its settings, {head.get('settings')}, and seed {head.get('seed')}"
+                f"{path}: a saved run of format {head['format']}, whose record lacks what this version reads (format "
+                f"{FORMAT}): make the run again from its settings, {head.get('settings')}, and seed {head.get('seed')}"
             )
         if head["format"] != FORMAT:
             raise ValueError(f"format {head['format']}, and {FORMAT} is expected")
@@ -108,6 +106,12 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
             f"{result.algorithm.version} and would go on otherwise than it began: make the run again"
         )
     trace = result.trace
+    try:
+        trace.seconds, trace.evaluating = float(head["seconds"]), float(head["evaluating"])
+        trace.done = min(max(int(head["done"]), 0), len(trace.outer))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
+    trace.quarters = np.zeros((trace.n_quarters, *trace.quarters.shape[1:]))
     targets = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     targets |= {f"trace_{k}": getattr(trace, k) for k in _ARRAYS}
     for name, target in targets.items():
@@ -115,14 +119,10 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
         if found is None or found.shape != target.shape or found.dtype != target.dtype:
             what = "missing" if found is None else f"{found.dtype}{found.shape}"
             raise ModelError(f"{path}: array {name} is {what}, {target.dtype}{target.shape} is expected")
-    outer, n_outer = arrays["state_outer"], result.algorithm.outer
-    try:
-        seconds, evaluating, done = float(head["seconds"]), float(head["evaluating"]), int(head["done"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
+    outer, n_outer, done = arrays["state_outer"], result.algorithm.outer, trace.done
     whole = (
         arrays["trace_outer"][-1] == n_outer
-        and 0 <= done <= len(trace.outer)
+        and int(head["done"]) == done
         and ((outer >= result.run.state.outer) & (outer <= n_outer)).all()
         and np.isfinite(arrays["state_theta"]).all()
         and (np.diff(arrays["trace_kept"][:, :done], axis=1, prepend=0) >= 0).all()
@@ -132,5 +132,4 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
         raise ModelError(f"{path}: the saved run is damaged: its steps or parameters are out of range")
     for name, target in targets.items():
         target[...] = arrays[name]
-    trace.seconds, trace.evaluating, trace.done = seconds, evaluating, done
     result.run.refresh()

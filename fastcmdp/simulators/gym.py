@@ -146,7 +146,7 @@ class GymSimulator(Simulator):
         after, reward, costs = super().step(state, action, rng)
         return self._envs.numbered(after), reward, costs
 
-    def world(self, *arguments: Any) -> Any:
+    def world(self, *arguments: Any, **named: Any) -> Any:
         """As of ``Simulator``; a run begins."""
         self._envs.raised = ""
         return super().world(*arguments)
