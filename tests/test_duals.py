@@ -13,7 +13,7 @@ import fastcmdp as fc
 from fastcmdp import duals
 
 FORMS = {
-    "plain": duals.Plain(),
+    "plain": duals.Ascent(),
     "ridge": duals.Ridge(0.7),
     "pi": duals.PI(lead=4.0, share=0.3),
     "damped": duals.Damped(damping=0.8, follow=2.0),
@@ -72,7 +72,7 @@ def test_special_cases() -> None:
         multiplier = duals.Multiplier(form, 0.1)
         return [multiplier.update(e) for e in rising]
 
-    assert path(duals.PI(lead=0.0, share=1.0)) == path(duals.Plain()) == path(duals.Ridge(0.0))
+    assert path(duals.PI(lead=0.0, share=1.0)) == path(duals.Ascent()) == path(duals.Ridge(0.0))
     np.testing.assert_allclose(path(duals.NuPI(lead=1.0, nu=0.0)), path(duals.Optimistic()), rtol=1e-13)
     one, other = path(duals.PI(lead=3.0, share=1.0)), path(duals.NuPI(lead=3.0, nu=0.0))
     # In increments the first e adds no proportional part: a constant apart.
@@ -82,7 +82,7 @@ def test_special_cases() -> None:
     for e in [-0.5, *VIOLATIONS]:
         assert modified.update(e - 0.4) == pytest.approx(optimistic.update(e - 0.4), abs=1e-13)
     pid = path(duals.omnisafe(kp=0.0, ki=1.0, kd=0.0))
-    np.testing.assert_allclose(pid, path(duals.Plain()), rtol=1e-13)
+    np.testing.assert_allclose(pid, path(duals.Ascent()), rtol=1e-13)
 
 
 def test_memory_is_all_that_it_remembers() -> None:
@@ -108,19 +108,19 @@ def test_a_controller_settles_where_plain_ascent_swings() -> None:
         return float(np.ptp(found[-200:]))
 
     assert tail(duals.PI(lead=40.0, share=1.0)) < 1e-3
-    assert tail(duals.Plain()) > 0.5
+    assert tail(duals.Ascent()) > 0.5
 
 
 @pytest.mark.parametrize(
     ("name", "make"),
     [
         ("form", lambda: duals.Multiplier("plain", 0.1)),
-        ("rate", lambda: duals.Multiplier(duals.Plain(), 0.0)),
-        ("rate", lambda: duals.Multiplier(duals.Plain(), math.nan)),
-        ("pace", lambda: duals.Multiplier(duals.Plain(), 0.1, pace=-1.0)),
-        ("cap", lambda: duals.Multiplier(duals.Plain(), 0.1, cap=0.0)),
-        ("initial", lambda: duals.Multiplier(duals.Plain(), 0.1, cap=1.0, initial=2.0)),
-        ("violation", lambda: duals.Multiplier(duals.Plain(), 0.1).update(math.nan)),
+        ("rate", lambda: duals.Multiplier(duals.Ascent(), 0.0)),
+        ("rate", lambda: duals.Multiplier(duals.Ascent(), math.nan)),
+        ("pace", lambda: duals.Multiplier(duals.Ascent(), 0.1, pace=-1.0)),
+        ("cap", lambda: duals.Multiplier(duals.Ascent(), 0.1, cap=0.0)),
+        ("initial", lambda: duals.Multiplier(duals.Ascent(), 0.1, cap=1.0, initial=2.0)),
+        ("violation", lambda: duals.Multiplier(duals.Ascent(), 0.1).update(math.nan)),
         ("delay", lambda: duals.omnisafe(delay=0)),
         ("smooth", lambda: duals.omnisafe(smooth=1.0)),
         ("kp", lambda: duals.omnisafe(kp=-1.0)),
