@@ -6,7 +6,7 @@ run the functions of ``kernels/learning/duals.py``, so they agree to the last bi
 
 | form | provenance |
 |---|---|
-| `Plain` | projected dual ascent, of every primal-dual method |
+| `Ascent` | projected dual ascent, of every primal-dual method |
 | `Ridge` | RPG-PD, PDR-ANPG and C-PG: a quadratic regulariser |
 | `PI`, `Damped` | PI control, its proportional part filtered; `Damped` has gains for a damping ratio (derived here) |
 | `NuPI` | recalled: Sohrabi et al., ICML 2024; nu = 0 is PI in increments |
@@ -39,11 +39,11 @@ from fastcmdp.kernels.learning.duals import (
     MOVES,
     PI,
     PID,
+    Ascent,
     Damped,
     Modified,
     NuPI,
     Optimistic,
-    Plain,
     Ridge,
     move,
     width,
@@ -52,12 +52,12 @@ from fastcmdp.kernels.learning.duals import (
 __all__ = [
     "PI",
     "PID",
+    "Ascent",
     "Damped",
     "Modified",
     "Multiplier",
     "NuPI",
     "Optimistic",
-    "Plain",
     "Ridge",
     "move",
     "omnisafe",
@@ -138,7 +138,7 @@ class Multiplier:
     Examples
     --------
     >>> import fastcmdp as fc
-    >>> multiplier = fc.duals.Multiplier(fc.duals.Plain(), rate=0.5, cap=10.0)
+    >>> multiplier = fc.duals.Multiplier(fc.duals.Ascent(), rate=0.5, cap=10.0)
     >>> multiplier.update(3.0), multiplier.update(-4.0)
     (1.5, 0.0)
     """

@@ -22,13 +22,18 @@ from fastcmdp.worlds import TableWorld
 
 
 def uneven() -> fc.CMDP:
-    """Five states of one to three choices, two constraints."""
+    """Five states of one to three choices, two costs of what pays, with limits that the uniform policy misses."""
     rng = np.random.default_rng(7)
     available = np.arange(3) <= np.arange(5)[:, None] % 3
-    return fc.CMDP.from_arrays(
-        rng.dirichlet(np.full(5, 0.5), (5, 3)), rng.random((5, 3)), [rng.random((5, 3)), rng.random((5, 3))],
-        gamma=0.8, limits=[1.5, 3.4], available=available,
+    reward = rng.random((5, 3))
+    model = fc.CMDP.from_arrays(
+        rng.dirichlet(np.full(5, 0.5), (5, 3)), reward, [0.7 * reward + 0.3 * rng.random((5, 3)) for _ in range(2)],
+        gamma=0.8, limits=[5.0, 5.0], sense=["<=", "<="], available=available,
     )  # fmt: skip
+    counts = np.diff(model.state_to_choice)
+    uniform = fc.evaluate(model, np.repeat(1.0 / counts, counts)).constraints
+    lowest = fc.optimum(model).constraint_range[:, 0]
+    return model.with_limits(uniform - 0.3 * (uniform - lowest))
 
 
 MODEL = uneven()

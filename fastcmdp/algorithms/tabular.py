@@ -83,7 +83,7 @@ class TabularPrimalDual(Algorithm):
 
     def dual(self, cmdp: CMDP) -> Any:
         """The form of the multipliers."""
-        return duals.Plain()
+        return duals.Ascent()
 
     def rates(self, cmdp: CMDP) -> dict[str, Any]:
         """What the kernel's Steps take of eta and zeta."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fastcmdp.kernels.dispatch import generic
 
 
-class Plain(NamedTuple):
+class Ascent(NamedTuple):
     """Projected ascent: lambda <- clip(lambda + rate e, 0, cap)."""
 
 
@@ -86,7 +86,7 @@ def move(form, memory, violation, rate, pace, cap):
     """One dual step: the memory moves on, the multiplier to use from now on is returned."""
 
 
-@move.on(Plain)
+@move.on(Ascent)
 def move_plain(form, memory, violation, rate, pace, cap):
     memory[0] += 1.0
     memory[1] = min(max(memory[1] + rate * violation, 0.0), cap)
@@ -163,7 +163,7 @@ def move_modified(form, memory, violation, rate, pace, cap):
 
 
 MOVES = {
-    Plain: move_plain,
+    Ascent: move_plain,
     Ridge: move_ridge,
     PI: move_pi,
     Damped: move_damped,
