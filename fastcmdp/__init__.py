@@ -25,6 +25,7 @@ from fastcmdp.exact import evaluate, frontier, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, NeuralSoftmax, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
+from fastcmdp.runs.agent import Agent, load_policy, save_policy
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
@@ -43,6 +44,7 @@ __all__ = [
     "PDANPGCV",
     "PDNAC",
     "PMDPD",
+    "Agent",
     "CRPOSoftmax",
     "GymSimulator",
     "InfeasibleError",
@@ -61,11 +63,13 @@ __all__ = [
     "evaluate",
     "frontier",
     "load",
+    "load_policy",
     "load_run",
     "occupancy",
     "optimum",
     "resume",
     "save",
+    "save_policy",
     "simulators",
     "solve",
     "tune",

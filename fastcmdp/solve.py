@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms import PDANPG, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.budget import STAGE, Budget, Stages, further_outer
 from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy, TabularSoftmax, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
+from fastcmdp.runs.growth import grow
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration
@@ -50,6 +53,8 @@ def solve(
     algorithm: Algorithm | None = None,
     *,
     samples: float | None = None,
+    target: float | None = None,
+    seconds: float | None = None,
     policy: Policy | None = None,
     seed: int = 0,
     replicates: int = 1,
@@ -73,6 +78,13 @@ def solve(
     samples : float, optional
         In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
         Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
+    target : float, optional
+        Go on until the relative error of the last quarter is below it with 95 % confidence (``result.accuracy``): from
+        exact values and the exact optimum where they are computed, else from the run's own estimates. At most
+        ``samples``, or the outer steps of ``algorithm``, or 1e9 transitions a replicate; a target that is not reached
+        is told in ``result.notes()``.
+    seconds : float, optional
+        Go on for about so long by the wall clock, compilation and evaluations included, or until the target.
     policy : TabularSoftmax, LogLinear or NeuralSoftmax, default TabularSoftmax(); for a simulator LogLinear()
     seed : int
         Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
@@ -120,32 +132,36 @@ def solve(
     >>> result.algorithm.name, bool(abs(result.last_quarter.gap[0]) < 0.1)
     ('pd-anpg-cv', True)
     """
-    policy = policy or default_policy(cmdp)
+    policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
     if algorithm is None:
         made: Any = default_algorithm(cmdp, policy)
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
+        most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
         raise SettingError(
             f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
             f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
         )
+    else:
+        most = _checked(algorithm).outer
     for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
         if not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if not is_whole(seed, 0):
         raise SettingError(f"seed = {seed!r}: a nonnegative integer")
-    result = start(
-        cmdp,
-        algorithm,
-        policy,
-        int(seed),
-        int(replicates),
-        trace if trace is None else int(trace),
-        optimum,
-        draws,
+    if budget.staged:
+        algorithm = replace(algorithm, outer=budget.first(algorithm, cmdp, most))
+    result = start(cmdp, algorithm, policy, int(seed), int(replicates), trace, optimum, draws)
+    return _stages(
+        result, Stages(budget, most), threads=threads, progress=progress, checkpoint=checkpoint, piece=piece
     )
-    return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def _checked(algorithm: Algorithm) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
+    return algorithm
 
 
 def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV] | type[PDANPG]:
@@ -172,8 +188,7 @@ def start(
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
     exact_model = has_table(cmdp)
-    if not isinstance(algorithm, Algorithm):
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
+    _checked(algorithm)
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
@@ -220,12 +235,32 @@ def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
 def resume(
     result: Result,
     *,
+    outer: int | None = None,
+    samples: float | None = None,
+    target: float | None = None,
+    seconds: float | None = None,
     threads: int | None = None,
     progress: Callable[[Progress], object] | None = None,
     checkpoint: str | Path | None = None,
     piece: int | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``.
+    """Go on with a run that was interrupted or loaded, to its last outer step or beyond it.
+
+    Parameters
+    ----------
+    outer, samples : int, float, optional
+        Go on to so many outer steps, or transitions a replicate, those that are made included. Rates that depend on K
+        are made anew for the larger one, which ``result.notes()`` says; PD-ANPG-CV has none, and goes on as if it had
+        been asked for as much at once.
+    target, seconds : float, optional
+        As in ``solve``; go on until then.
+    threads, progress, checkpoint, piece
+        As in ``solve``.
+
+    Raises
+    ------
+    SettingError
+        Fewer outer steps or samples than are made; another setting out of range.
 
     Examples
     --------
@@ -242,16 +277,29 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    for name, value in (("threads", threads), ("piece", piece)):
+    budget = Budget(samples, seconds, target)
+    for name, value in (("threads", threads), ("piece", piece), ("outer", outer)):
         if value is not None and not is_whole(value, 1):
             raise SettingError(f"{name} = {value!r}: an integer of at least 1")
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
+    stages = Stages(budget, further_outer(result, outer, budget))
+    return _stages(result, stages, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def _stages(result: Result, stages: Stages, **how: Any) -> Result:
+    """Finish the stage at hand and those that follow."""
+    result.reached = ""
     if not result.finished:
         _tell_cost(result)
-    _Loop(result, threads, progress, checkpoint, piece).run()
+    while True:
+        _Loop(result, **how).run()
+        further = stages.next(result)
+        if further is None:
+            break
+        grow(result, further, STAGE)
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
         steps = result.run.state.failed[failed]
@@ -259,7 +307,7 @@ def resume(
             f"numbers ceased to be finite in replicates {failed.tolist()} at outer steps {steps.tolist()}; they "
             f"stopped there. {result.run.fault(failed[0]) or 'Smaller learning rates help.'}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return result
 
@@ -279,7 +327,7 @@ def _tell_cost(result: Result) -> None:
                 f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
                 "it shorter",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -308,7 +356,7 @@ class _Loop:
             if self.crew.abandoned:
                 raise
             if self.progress is None and self.checkpoint is None:
-                warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
+                warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=5)
         finally:
             if self.checkpoint is not None and not self.crew.abandoned:
                 self._save(UnsavedWarning)
@@ -337,7 +385,7 @@ class _Loop:
             warnings.warn(
                 f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
                 category,
-                stacklevel=5,
+                stacklevel=6,
             )
         self.saved = time.monotonic()
 
