@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,57 @@ def grid(side: int = 1_000, gamma: float = 0.99) -> fc.CMDP:
     return cmdp.with_limits(0.7 * fc.evaluate(cmdp, np.full(cmdp.n_choices, 0.25)).constraints)
 
 
+def _rows(cases: list[tuple[float, Any]]) -> Any:
+    """A table of moves: with a probability each, every state goes to one of the targets."""
+    n = len(cases[0][1])
+    rows = np.tile(np.arange(n), len(cases))
+    return sp.csr_array(
+        (np.repeat([p for p, _ in cases], n), (rows, np.concatenate([to for _, to in cases]))), shape=(n, n)
+    )
+
+
+def tandem(capacity: int = 999, gamma: float = 0.99) -> fc.CMDP:
+    """Two queues in a row, one event a slot; arrivals are admitted or turned away. Reward of admission against the
+    number held."""
+    side = capacity + 1
+    a, b = np.divmod(np.arange(side**2), side)
+    moved = np.where((a > 0) & (b < capacity), (a - 1) * side + b + 1, a * side + b)
+    served = a * side + np.maximum(b - 1, 0)
+    tables = [
+        _rows(
+            [(0.3, np.where(admit, np.minimum(a + 1, capacity), a) * side + b), (0.4, moved), (0.3, served)]
+        )
+        for admit in (False, True)
+    ]
+    reward = np.column_stack((np.zeros(side**2), 0.3 * (a < capacity)))
+    held = np.column_stack((a + b, a + b)) / (2.0 * capacity)
+    cmdp = fc.CMDP.from_arrays(tables, reward, held, gamma=gamma, start=0, limits=0.0)
+    least, most = (fc.evaluate(cmdp, np.tile(pi, side**2)).constraints for pi in ([1.0, 0.0], [0.0, 1.0]))
+    return cmdp.with_limits(0.5 * (least + most))
+
+
+def inventories(capacity: int = 999, gamma: float = 0.95) -> fc.CMDP:
+    """Two goods on shelves, of which two are asked for or none, each with probability 1/2; five more of either may be
+    ordered. Profit against goods left on the shelves."""
+    side = capacity + 1
+    x, y = np.divmod(np.arange(side**2), side)
+    tables, profits = [], []
+    for more_x in (0, 5):
+        for more_y in (0, 5):
+            up, across = np.minimum(x + more_x, capacity), np.minimum(y + more_y, capacity)
+            ways = [(i, j) for i in (0, 2) for j in (0, 2)]
+            tables.append(
+                _rows([(0.25, np.maximum(up - i, 0) * side + np.maximum(across - j, 0)) for i, j in ways])
+            )
+            sold = 0.5 * (np.minimum(up, 2) + np.minimum(across, 2))
+            profits.append(sold - 0.4 * (up - x + across - y))
+    shelves = np.tile(((x + y) / (2.0 * capacity))[:, None], (1, 4))
+    cmdp = fc.CMDP.from_arrays(tables, np.column_stack(profits), shelves, gamma=gamma, limits=0.0)
+    half = fc.evaluate(cmdp, np.tile([0.5, 0.5, 0.0, 0.0], side**2)).constraints
+    none = fc.evaluate(cmdp, np.tile([1.0, 0.0, 0.0, 0.0], side**2)).constraints
+    return cmdp.with_limits(0.9 * none + 0.1 * half)
+
+
 def garnet(n_states: float, gamma: float = GAMMA, m: int = 1) -> fc.CMDP:
     return fc.envs.garnet(n_states=int(n_states), gamma=gamma, seed=1, n_constraints=m)
 
@@ -75,6 +127,8 @@ MODELS: dict[str, Callable[[], fc.CMDP]] = {
     "ring 2e4": ring,
     "grid 300 x 300": lambda: grid(300),
     "grid 1000 x 1000": grid,
+    "two queues in a row, 1e6": tandem,
+    "stocks of two goods, 1e6": inventories,
     "garnet 1e6": lambda: garnet(1e6),
 }
 
@@ -156,7 +210,43 @@ def quantecon(method: str) -> Callable[[fc.CMDP], tuple[float, Any]]:
     return solve
 
 
+def storm(cmdp: fc.CMDP) -> tuple[float, Any]:
+    """Discounting as moves to a state at which all ends."""
+    stormpy = importlib.import_module("stormpy")
+    _small(cmdp, "its model is built in Python loops", 200_000)
+    done, lines = cmdp.n_states, ["@type: MDP", "@parameters", "", "@reward_models", "gain"]
+    lines += ["@nr_states", str(done + 1), "@nr_choices", str(cmdp.n_choices + 1), "@model"]
+    for s in range(done):
+        lines.append(f"state {s} [0]" + " init" * (s == 0))
+        for a, q in enumerate(range(cmdp.state_to_choice[s], cmdp.state_to_choice[s + 1])):
+            lines.append(f"\taction {a} [{float(cmdp.signals[q, 0])!r}]")
+            lot = slice(cmdp.choice_to_branch[q], cmdp.choice_to_branch[q + 1])
+            moves = sorted(zip(cmdp.branch_target[lot].tolist(), cmdp.branch_prob[lot].tolist(), strict=True))
+            lines += [f"\t\t{t} : {cmdp.gamma * p!r}" for t, p in moves]
+            lines.append(f"\t\t{done} : {1 - cmdp.gamma!r}")
+    lines += [f"state {done} [0] done", "\taction 0 [0]", f"\t\t{done} : 1"]
+    with tempfile.NamedTemporaryFile("w", suffix=".drn") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        model = stormpy.build_model_from_drn(file.name)
+    (wanted,) = stormpy.parse_properties('R{"gain"}max=? [F "done"]')
+    at = importlib.import_module("stormpy.environments").default(model)  # sound: values with bounds
+    bound = at.solver().min_max()
+    bound.precision, bound.relative_termination_criterion = stormpy.Rational(str(TOLERANCE)), False
+    taken, found = timed(
+        lambda: stormpy.model_checking(model, wanted, only_initial_states=False, environment=at)
+    )
+    return taken, [found.get_value(s) for s in range(done)]
+
+
+def _small(cmdp: fc.CMDP, why: str, most: int = 20_000) -> None:
+    if cmdp.n_states > most:
+        raise ImportError(f"{why} at this size")
+
+
 def toolbox(cmdp: fc.CMDP) -> tuple[float, Any]:
+    _small(cmdp, "takes minutes")
+
     mdp = importlib.import_module("mdptoolbox.mdp")
     n_actions = cmdp.n_actions
     matrix = sp.csr_matrix(cmdp.transition_matrix())
@@ -184,8 +274,7 @@ def mdpsolver(cmdp: fc.CMDP) -> tuple[float, Any]:
 def highs(cmdp: fc.CMDP) -> tuple[float, Any]:
     from scipy.optimize import linprog
 
-    if cmdp.n_states > 20_000:
-        raise ImportError("takes minutes at this size")
+    _small(cmdp, "takes minutes")
     owner = sp.csr_array(
         (np.ones(cmdp.n_choices), (np.arange(cmdp.n_choices), cmdp.choice_state)),
         shape=(cmdp.n_choices, cmdp.n_states),
@@ -205,6 +294,7 @@ PEERS: dict[str, Callable[[fc.CMDP], tuple[float, Any]]] = {
     "QuantEcon, policy iteration": quantecon("pi"),
     "pymdptoolbox, mod. policy it.": toolbox,
     "MDPSolver, mod. policy it.": mdpsolver,
+    "Storm, Rmax=? [F done]": storm,
     "HiGHS on the programme": highs,
 }
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastcmdp import startup  # noqa: F401  # isort: skip  # first, for Ctrl-C during the other imports
-from fastcmdp import envs, simulators
+from fastcmdp import duals, envs, simulators
 from fastcmdp.algorithms import (
     ALGORITHMS,
+    ALPQA,
+    ARNPG,
     CNPGPDA,
     CRPO,
     NPGPD,
+    OPGPD,
     PDANPG,
     PDANPGCV,
     PDNAC,
+    PDRANPG,
+    PIPD,
     PMDPD,
+    RPGPD,
     CRPOSoftmax,
     NPGPDSoftmax,
+    ReLOAD,
 )
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import compare
@@ -29,6 +36,7 @@ from fastcmdp.runs.agent import Agent, load_policy, save_policy
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
+from fastcmdp.utility import learn_utility
 from fastcmdp.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -36,14 +44,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALGORITHMS",
+    "ALPQA",
+    "ARNPG",
     "CMDP",
     "CNPGPDA",
     "CRPO",
     "NPGPD",
+    "OPGPD",
     "PDANPG",
     "PDANPGCV",
     "PDNAC",
+    "PDRANPG",
+    "PIPD",
     "PMDPD",
+    "RPGPD",
     "Agent",
     "CRPOSoftmax",
     "GymSimulator",
@@ -52,16 +66,19 @@ __all__ = [
     "ModelError",
     "NPGPDSoftmax",
     "NeuralSoftmax",
+    "ReLOAD",
     "ReluSoftmax",
     "Result",
     "SettingError",
     "Simulator",
     "TabularSoftmax",
     "compare",
+    "duals",
     "embed",
     "envs",
     "evaluate",
     "frontier",
+    "learn_utility",
     "load",
     "load_policy",
     "load_run",

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from fastcmdp.algorithms.base import MOST, Algorithm
-from fastcmdp.check import is_positive, require
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.check import MOST, is_positive, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.runs import Result
@@ -86,7 +86,7 @@ class Stages:
         now = time.monotonic()
         per_step = (now - self.staged) / max(made - self.outer, 1)
         self.staged, self.outer = now, made
-        if not result.finished or (result.failed >= 0).all():
+        if not result.finished:
             return None
         budget = self.budget
         if budget.target is not None and result.accuracy.high <= budget.target:

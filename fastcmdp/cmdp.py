@@ -36,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
-from fastcmdp.errors import ModelError
+from fastcmdp.criteria import CRITERIA, Plain, average, criterion_of, episodes, unrolled
+from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.from_tables import Table, rows_of_tables, signals_in
 from fastcmdp.rows import (
     Int32Array,
@@ -52,10 +53,12 @@ from fastcmdp.rows import (
     start_distribution,
     state_offsets,
 )
+from fastcmdp.text import unknown
 from fastcmdp.units import (
     FloatArray,
     Units,
     anchors_of,
+    check_finite,
     constraint_units,
     discount,
     limits_of,
@@ -223,8 +226,9 @@ class CMDP(Units):
         transition: Table,
         reward: Table,
         costs: Table = None,
-        gamma: float | None = None,
+        gamma: float | str | None = None,
         *,
+        criterion: str | None = None,
         start: npt.ArrayLike | None = None,
         limits: npt.ArrayLike | None = None,
         sense: str | Sequence[str] = "<=",
@@ -245,7 +249,9 @@ class CMDP(Units):
             A list of sparse tables is m signals; one signal that is itself such a list is given as [[...]].
             An array that may be one table (S, A) or m tables (S,) is taken for the former.
         gamma : float
-            Discount factor in (0, 1); required.
+            Discount factor in (0, 1); required with the discounted criterion. 1 is "episodes", "average" that one.
+        criterion : str, optional
+            "discounted", "average" or "episodes"; the latter two take no gamma, see `with_criterion`.
         available : bool (S, A), optional
             The actions each state has; what is said about other actions is not looked at.
         start, limits, sense, renormalize, names, variables
@@ -263,10 +269,13 @@ class CMDP(Units):
         >>> cmdp.signals[:, 0].tolist(), cmdp.reward_scale
         ([0.0, 0.0, 1.0, 0.0], 2.0)
         """
+        if criterion not in (None, "discounted") and gamma is not None:
+            raise ModelError(f"criterion={criterion!r} takes no gamma, but gamma is {gamma!r}: leave it out")
+        named = criterion or criterion_of(gamma)
         rows = rows_of_tables(transition, reward, costs, available)
-        return cls(
+        stated = cls(
             *rows[:-1],
-            gamma=gamma,  # type: ignore[arg-type]  # None is refused there
+            gamma=gamma if named == "discounted" else 0.5,  # type: ignore[arg-type]  # None is refused there
             start=start,
             limits=limits,
             sense=sense,
@@ -275,6 +284,7 @@ class CMDP(Units):
             names=names,
             variables=variables,
         )
+        return stated.with_criterion(named)
 
     @property
     def n_states(self) -> int:
@@ -364,6 +374,25 @@ class CMDP(Units):
         other._set_limits(limits)
         return other
 
+    def with_reward(self, reward: npt.ArrayLike) -> CMDP:
+        """The same model with another reward on its choices (C,), user's units; it shares the rows of this one.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=1)
+        >>> cmdp.with_reward([3.0]).reward.tolist()
+        [3.0]
+        """
+        given = numbers_in(reward, "reward").astype(np.float64)
+        if given.shape != (self.n_choices,):
+            raise ModelError(f"reward has shape {given.shape}; ({self.n_choices},) is expected")
+        check_finite(given, lambda q: f"reward of {self._choice_name(q)}")
+        other = object.__new__(CMDP)
+        other.__dict__.update(self.__dict__)
+        other._set(reward=given)
+        other._set_limits(self.limits)
+        return other
+
     def with_constraints(self, kept: Sequence[int]) -> CMDP:
         """The same model with some of its constraints, by number; it shares the rows of this one.
 
@@ -388,6 +417,75 @@ class CMDP(Units):
         )
         other._set_limits(self.limits[numbers])
         return other
+
+    def with_criterion(
+        self, criterion: str, *, steps: int | None = None, limits: npt.ArrayLike | None = None
+    ) -> CMDP:
+        """The same rows and signals under another criterion, as a discounted model of its own gamma.
+
+        Parameters
+        ----------
+        criterion : str
+            "average": J_f = lim (1/T) E sum f, for models with a state that every policy visits again; one state of
+            rest is added, the last. "episodes": undiscounted sums up to absorbing ends, where every policy ends.
+            "steps": undiscounted sums of the first ``steps`` steps, time in the state. "discounted": this model.
+        steps : int
+            The horizon of "steps".
+        limits : m floats, optional
+            Limits on those averages or sums, in the user's units; by default the numbers of this model.
+
+        Returns
+        -------
+        CMDP
+            Its values, limits and multipliers are those of the criterion, for every policy, exactly: docs/average.md,
+            docs/horizon.md. gamma is its own, of the longest mean time that a policy takes to come back or to end.
+
+        Raises
+        ------
+        SettingError
+            An unknown criterion; steps without "steps", or that without them.
+        ModelError
+            A multichain model, or a policy that never ends: it is named.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 2], [0, 1, 2], [0, 0], [1, 1], [0, 1], [0, 1], gamma=0.5, limits=0.5)
+        >>> cmdp.with_criterion("average")
+        CMDP(2 states, 3 choices, 3 branches, gamma=0.5, maximise reward, cost <= 0.5)
+        """
+        if criterion not in CRITERIA:
+            raise SettingError(unknown("criterion", criterion, CRITERIA))
+        if (criterion == "steps") != (steps is not None):
+            raise SettingError(f"criterion {criterion!r} with steps={steps!r}: steps go with 'steps' alone")
+        bounds = self.limits if limits is None else limits
+        if criterion == "discounted":
+            return self.with_limits(bounds)
+        rows = self.plain()
+        if criterion == "average":
+            rows, gamma = average(rows)
+        else:
+            rows, gamma = episodes(rows if steps is None else unrolled(rows, steps))
+        return CMDP(
+            *rows[:4],
+            rows.signals[:, 0],
+            list(rows.signals[:, 1:].T) or None,
+            gamma=gamma,
+            start=rows.start,
+            limits=bounds if self.n_constraints else None,
+            sense=self.sense,
+            renormalize=True,
+            action_of_choice=rows.action_of_choice,
+            names=self.names,
+            variables=rows.variables,
+        )
+
+    def plain(self) -> Plain:
+        """Rows, signals and start as `fastcmdp.criteria` takes them, in the user's units."""
+        signals = np.column_stack([self.reward, self.costs])
+        return Plain(
+            self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
+            self.action_of_choice, dict(self.variables),
+        )  # fmt: skip
 
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on: rows, signals, start, discount, limits and senses."""

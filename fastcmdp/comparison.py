@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp import latex
+from fastcmdp.aggregates import improvement, iqm, profile
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.bootstrap import Interval, bootstrap
 from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
-from fastcmdp.plots import curves
-from fastcmdp.runs import Averages, Result, excess
+from fastcmdp.runs import Averages, Result, curves, excess
+from fastcmdp.runs.frames import optional
 from fastcmdp.runs.scales import Scales
 from fastcmdp.text import table
 
@@ -68,6 +71,7 @@ class Entry:
             **_gap_and_violation(cmdp, best, mixture),
             "violation_per_replicate": bootstrap(mixture.violation.max(axis=1, initial=0.0)).to_dict(),
             "error": bootstrap(scales.errors(cmdp, mixture)).to_dict(),
+            "error_iqm": iqm([scales.errors(cmdp, mixture)]).to_dict(),
             "last": _gap_and_violation(cmdp, best, last),
             "feasibility": {
                 "strict": {
@@ -153,6 +157,108 @@ class Comparison:
         ['last_gap', 'last_gap_high', 'last_gap_low']
         """
         return [_flat(entry) for entry in self.to_dict()]
+
+    def to_pandas(self) -> Any:
+        """`rows` as a pandas frame.
+
+        Raises
+        ------
+        SettingError
+            Pandas is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> found = fc.compare(fc.envs.river_swim(), "pd-anpg", samples=[1e5, 2e5], replicates=2)
+        >>> found.to_pandas()[["name", "budget"]].to_numpy().tolist()
+        [['pd-anpg', 100000], ['pd-anpg', 200000]]
+        """
+        return optional("pandas", "to_pandas()").DataFrame(self.rows())
+
+    def to_latex(
+        self,
+        figures: Sequence[str] = ("error",),
+        *,
+        caption: str | None = None,
+        label: str | None = None,
+    ) -> str:
+        r"""A table for a paper, with the rules of booktabs, 95 % intervals, and the best of each column in bold.
+
+        Methods are rows; each budget has a column for each of ``figures``: "error" and "error_iqm" (the interquartile
+        mean) in per cent of what policies can attain, "gap", "violation" and "reward" in the user's units. Of gaps and
+        rewards the best is the best among methods that miss no limit by more than a hundredth of its range.
+
+        Raises
+        ------
+        SettingError
+            An unknown figure.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> found = fc.compare(fc.envs.river_swim(), ["pd-anpg", "pmd-pd"], samples=1e5, replicates=2)
+        >>> print(found.to_latex().splitlines()[-1])
+        \end{tabular}
+        """
+        made = self.to_dict()
+        for shown, entry in zip(made, self.entries, strict=True):
+            missed = excess(self.cmdp, np.nanmean(_values(entry.result.mixture), axis=0))
+            shown["missed"] = bool((missed > TOLERANCE * self.scales.constraints).any())
+        return latex.table(made, figures, caption, label)
+
+    def errors(self, budget: float | None = None) -> dict[str, list[Float]]:
+        """By method, the error of each replicate (`Scales.errors`), float64[R] for each budget, or for one alone.
+
+        Methods that were not run at all of these budgets are left out. Failed replicates are NaN.
+
+        Raises
+        ------
+        SettingError
+            No method was run at that budget.
+        """
+        budgets = {entry.budget for entry in self.entries} if budget is None else {budget}
+        made: dict[str, list[Float]] = {}
+        for entry in self.entries:
+            if entry.budget in budgets:
+                own = made.setdefault(entry.variant.label, [])
+                own.append(self.scales.errors(self.cmdp, entry.result.mixture))
+        if not made:
+            known = sorted({entry.budget for entry in self.entries})
+            raise SettingError(
+                f"budget = {budget!r}: one of {', '.join(f'{x:g}' for x in known)} is expected"
+            )
+        return {label: own for label, own in made.items() if len(own) == len(budgets)}
+
+    def profiles(self, thresholds: Sequence[float], budget: float | None = None) -> dict[str, Interval]:
+        """By method, the share of runs whose error is at most each threshold: `fastcmdp.aggregates.profile`.
+
+        Over all budgets, or at one.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> found = fc.compare(fc.envs.river_swim(), "pd-anpg", samples=1e5, replicates=2)
+        >>> found.profiles([0.0, 10.0])["pd-anpg"].mean.tolist()
+        [0.0, 1.0]
+        """
+        levels = np.asarray(thresholds, np.float64)
+        return {label: profile(own, levels) for label, own in self.errors(budget).items()}
+
+    def improvement(self, first: str, second: str, budget: float | None = None) -> Interval:
+        """The probability that a run of one method has a smaller error than one of another: `aggregates.improvement`.
+
+        Over all budgets, or at one.
+
+        Raises
+        ------
+        SettingError
+            A method that was not run at these budgets.
+        """
+        found = self.errors(budget)
+        for label in (first, second):
+            if label not in found:
+                raise SettingError(f"method {label!r}: one of {', '.join(found)} is expected")
+        return improvement(found[first], found[second])
 
     def lines(self) -> list[Curve]:
         """What ``plot`` draws, by method: along the run where there is one budget, else the ends of the runs."""

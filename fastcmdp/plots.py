@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.runs import Result
+from fastcmdp.runs import Result, curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -285,29 +285,6 @@ def _logarithm_and_zero(axes: Axes, values: Float) -> None:
         axes.axhline(0.0, color="0.4", linewidth=0.8, zorder=0.5)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.3g} %" if y else "0"))
     axes.yaxis.set_minor_locator(NullLocator())
-
-
-def curves(result: Result) -> tuple[Float, Float, Float]:
-    """What is drawn: samples float64[n], then J of the policies and of their mixture, float64[R, n, 1+m] each.
-
-    In the user's units, at the trace points that are written. NaN where nothing is known: from the failure of
-    a replicate on, at the first point where only estimates between points are at hand, and in the mixture until
-    an outer step belongs to the output.
-    """
-    trace, cmdp = result.trace, result.cmdp
-    n, m = trace.done, cmdp.n_constraints
-    outer, kept = trace.outer[:n], trace.kept[:, :n]
-    if trace.exact:
-        iterates, mixture = trace.values[:, :n], trace.means()[0]
-        mixture[(kept == 0) & (outer > 0)] = np.nan
-    else:
-        mixture = cmdp.to_user_values(trace.estimates()[:, :, : 1 + m])
-        iterates = cmdp.to_user_values(trace.estimates(0.0)[:, :, : 1 + m])
-        ended = (result.failed >= 0)[:, None] & (outer > result.failed[:, None])
-        iterates[ended], mixture[ended] = np.nan, np.nan
-    going = result.failed < 0
-    samples = trace.samples[going if going.any() else slice(None), :n].mean(axis=0)
-    return samples, iterates, mixture
 
 
 def _band(axes: Axes, x: Float, values: Float, *, light: bool) -> None:

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms import PDANPG, PDANPGCV
+from fastcmdp.algorithms import PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.budget import STAGE, Budget, Stages, further_outer
-from fastcmdp.check import is_whole
+from fastcmdp.check import is_number, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
-from fastcmdp.policies import Policy, TabularSoftmax, check_policy
+from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
 from fastcmdp.runs.growth import grow
 from fastcmdp.runs.loop import Crew, follow
@@ -29,9 +29,12 @@ from fastcmdp.text import duration
 from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
 WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
-LEAST_WINDOWS = 20
+LEAST_WINDOWS = 8
+# Choices up to which the optimum is computed unasked where it takes a fifth of the run at most.
+AFFORDABLE_CHOICES = 1_000_000
 _SPEED = 2e7  # transitions a second and thread; roughly, as the following
-_EVALUATION = 4e-4, 5e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_EVALUATION = 4e-4, 2e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_OPTIMUM = 2e-6  # seconds of the optimum for each branch
 _SHORT = 0.2  # seconds of evaluations that nobody minds
 _TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
 _LONG = 5.0  # seconds of silence that are told beforehand
@@ -74,7 +77,7 @@ def solve(
         With a simulator there is no optimum and no exact evaluation: the gap is NaN and averages are the run's own
         estimates; ``simulator.evaluate`` measures a policy.
     algorithm : PDANPGCV or another settings object
-        Default: ``PDANPGCV()`` for tabular policies on models with a table, else ``PDANPG()``.
+        Default: ``PDANPGCV()``.
     samples : float, optional
         In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
         Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
@@ -96,13 +99,14 @@ def solve(
     trace : int, optional
         Number of windows of equal length into which the run is cut for its record; policies are evaluated at their
         ends, and at steps 1, 2, 4, .. of the first. Default: 200, or as many as evaluations take a fifth of the run
-        for, but 20 at least (judged by the sizes of model and run alone, so that it is the same everywhere).
+        for, but 8 at least (judged by the sizes of model and run alone, so that it is the same everywhere).
     draws : "fast" or "exact"
         One random word a transition, each draw from n branches within (n + 1) 2^-32 of its law in total
         variation; or two words and 2^-53, at about half the speed.
     optimum : Optimum, bool or None
         An optimum that you have; True: compute it; False: do without (no gap, no Slater value, trace from
-        estimates only). None: compute it for models of up to 20,000 choices.
+        estimates only). None: compute it for models of up to 20,000 choices, and of up to a million where it takes
+        a fifth of the run at most (judged as for ``trace``).
     progress : callable, optional
         Called with a Progress a few times a second.
     checkpoint : path, optional
@@ -134,7 +138,7 @@ def solve(
     """
     policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
     if algorithm is None:
-        made: Any = default_algorithm(cmdp, policy)
+        made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
         most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
@@ -145,14 +149,11 @@ def solve(
         )
     else:
         most = _checked(algorithm).outer
-    for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
-        if not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not is_whole(seed, 0):
-        raise SettingError(f"seed = {seed!r}: a nonnegative integer")
+    replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
+    windows = None if trace is None else whole("trace", trace, 1)
     if budget.staged:
         algorithm = replace(algorithm, outer=budget.first(algorithm, cmdp, most))
-    result = start(cmdp, algorithm, policy, int(seed), int(replicates), trace, optimum, draws)
+    result = start(cmdp, algorithm, policy, seed, replicates, windows, optimum, draws)
     return _stages(
         result, Stages(budget, most), threads=threads, progress=progress, checkpoint=checkpoint, piece=piece
     )
@@ -160,20 +161,9 @@ def solve(
 
 def _checked(algorithm: Algorithm) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
+        meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
     return algorithm
-
-
-def default_algorithm(model: CMDP | Simulator, policy: Policy) -> type[PDANPGCV] | type[PDANPG]:
-    """The method where none is named: PD-ANPG-CV where it runs, else PD-ANPG.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> default_algorithm(fc.envs.river_swim(), fc.TabularSoftmax()).name
-    'pd-anpg-cv'
-    """
-    return PDANPGCV if has_table(model) and isinstance(policy, TabularSoftmax) else PDANPG
 
 
 def start(
@@ -192,10 +182,13 @@ def start(
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
-            f"{algorithm.name} needs a model with a table; on simulators run PDANPG(), NPGPD(), CNPGPDA() or CRPO()"
+            f"{algorithm.name} needs a model with a table; on simulators run PDANPGCV(), PDANPG(), NPGPD(), CNPGPDA() "
+            "or CRPO()"
         )
+    if known is None and has_table(cmdp) and EXACT_CHOICES < cmdp.n_choices <= AFFORDABLE_CHOICES:
+        known = _OPTIMUM * cmdp.n_branches <= _fifth(cmdp, algorithm)
     try:
-        world = world_of(cmdp, policy, known, draws, chains=algorithm.simulation == "chains")
+        world = world_of(cmdp, policy, known, draws, simulation=algorithm.simulation)
         run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(
@@ -224,12 +217,17 @@ def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
     >>> import fastcmdp as fc
     >>> large = fc.envs.garnet(n_states=2000, seed=1)
     >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
-    (20, 200)
+    (19, 200)
     """
-    each = _EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches
-    # A fifth for two threads: evaluations have one.
-    affordable = max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT) / each
-    return int(min(max(affordable, LEAST_WINDOWS), WINDOWS))
+    affordable = _fifth(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
+    counts = range(WINDOWS, LEAST_WINDOWS, -1)
+    return next((n for n in counts if len(even_points(algorithm.outer, n)) <= affordable), LEAST_WINDOWS)
+
+
+def _fifth(cmdp: CMDP, algorithm: Algorithm) -> float:
+    """Seconds that exact answers may take for each replicate: of replicates at work on two threads, with evaluations
+    between, a fifth of all."""
+    return max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT)
 
 
 def resume(
@@ -278,9 +276,10 @@ def resume(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
     budget = Budget(samples, seconds, target)
-    for name, value in (("threads", threads), ("piece", piece), ("outer", outer)):
-        if value is not None and not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
+    threads, piece, outer = (
+        value if value is None else whole(name, value, 1)
+        for name, value in (("threads", threads), ("piece", piece), ("outer", outer))
+    )
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
@@ -292,7 +291,7 @@ def resume(
 def _stages(result: Result, stages: Stages, **how: Any) -> Result:
     """Finish the stage at hand and those that follow."""
     result.reached = ""
-    if not result.finished:
+    if result.interrupted:
         _tell_cost(result)
     while True:
         _Loop(result, **how).run()
@@ -343,7 +342,13 @@ class _Loop:
         piece: int | None,
     ) -> None:
         self.result = result
-        self.crew = Crew(result.run, threads, piece)
+        try:
+            self.crew = Crew(result.run, threads, piece)
+        except MemoryError as error:
+            raise SettingError(
+                f"not enough memory for an outer step of {result.algorithm!r} ({error}); give fewer inner steps, or a "
+                "smaller policy"
+            ) from error
         self.progress, self.checkpoint = progress, checkpoint
         self.saved = time.monotonic()
         self.before = result.trace.seconds
@@ -437,4 +442,4 @@ def load_run(
     return result
 
 
-__all__ = ["EXACT_CHOICES", "Progress", "default_algorithm", "load_run", "resume", "solve"]
+__all__ = ["EXACT_CHOICES", "Progress", "load_run", "resume", "solve"]

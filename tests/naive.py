@@ -581,6 +581,7 @@ class Batch(NamedTuple):
     advantage: list[list[float]]
     transitions: int
     excess: float  # of the mean length of the occupancy rollouts over its expectation
+    last: list[int]  # last pairs of the Q and V rollouts, by turns
 
 
 def sample_batch(
@@ -599,7 +600,8 @@ def sample_batch(
         for h in range(n_pairs)
     ]
     excess = sum(first.horizon) / len(first.horizon) - model.gamma / (1 - model.gamma)
-    return Batch(pair, first.total, advantage, sum(first.horizon) + sum(second.horizon), excess)
+    moves = sum(first.horizon) + sum(second.horizon)
+    return Batch(pair, first.total, advantage, moves, excess, second.choice)
 
 
 def add_estimates(state: State, batch: Batch) -> None:
@@ -689,7 +691,13 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         scores = collect_scores(model, phi, prob, batch.pair, state.theta)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        omega = run_inner(solver, scores, [a / (1 - model.gamma) for a in target], steps.n_skipped)
+        target = [a / (1 - model.gamma) for a in target]
+        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus, and a ridge on the multipliers
+        if tau:
+            surprise = [-math.log(prob[q]) / (1 - model.gamma) ** 2 for q in batch.last]
+            pairs = zip(surprise[::2], surprise[1::2], strict=True)
+            target = [a + tau * (x - y) for a, (x, y) in zip(target, pairs, strict=True)]
+        omega = run_inner(getattr(solver, "momentum", solver), scores, target, steps.n_skipped)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
@@ -699,7 +707,8 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         for i in range(m):
             estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
             zeta = measured_zeta(state, steps, i, abs(estimate - steps.margin[i]))
-            dual[i] = min(max(state.dual[i] - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
+            kept = max(1 - zeta * tau, 0.0) * state.dual[i]
+            dual[i] = min(max(kept - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
         eta = measured_eta(state, steps, steps.eta_scale, norm)
         if state.outer >= 0:
             add_estimates(state, batch)
@@ -851,6 +860,228 @@ def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
         state.dual = [
             max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
         ]
+
+
+# Multipliers, from the whole history of violations: their definitions, not their recursions.
+
+
+def multiplier(form: Any, history: list[tuple[float, float, float]], cap: float) -> float:
+    """The multiplier after so many (violation, rate, pace), from 0, with a form of ``fastcmdp.duals``."""
+    kind = type(form).__name__
+    held, p, cost, costs, before = 0.0, 0.0, 0.0, [0.0], None
+    out = 0.0
+    for e, rate, pace in history:
+        old = e if before is None else before
+        step = rate * e
+        if kind == "PID":
+            held = max(0.0, held + rate * form.integral * e)
+            p = form.smooth * p + (1 - form.smooth) * e
+            cost = form.smooth_cost * cost + (1 - form.smooth_cost) * (e + form.limit)
+            rise = max(0.0, cost - costs[0])
+            costs = [*costs, cost][-form.delay :] if len(costs) >= form.delay else [*costs, cost]
+            out = min(max(held + rate * (form.proportional * p + form.derivative * rise), 0.0), cap)
+        elif kind in ("PI", "Damped"):
+            lead = form.lead if kind == "PI" else 2 * form.damping / pace
+            share = form.share if kind == "PI" else min(1.0, form.follow * pace)
+            before = share * e + (1 - share) * old
+            held = min(max(held + step, 0.0), cap)
+            out = min(max(held + rate * lead * before, 0.0), cap)
+        elif kind == "Modified":
+            held = max(held + step, -step)
+            out = held + step
+        else:
+            if kind == "NuPI":
+                before = form.nu * old + (1 - form.nu) * e
+                step = rate * (e + form.lead * (before - old))
+            elif kind == "Optimistic":
+                step, before = rate * (2 * e - old), e
+            kept = held * max(0.0, 1 - rate * form.tau) if kind == "Ridge" else held
+            out = held = min(max(kept + step, 0.0), cap)
+    return out
+
+
+# The tabular methods that read a whole table of Q.
+
+
+class TableState:
+    """One replicate of them; ``base`` as the rule begins with it."""
+
+    def __init__(self, model: Model, m: int, base: list[float], rng: list[np.random.SFC64]) -> None:
+        n = len(model.signals)
+        self.theta, self.base, self.rng = [0.0] * n, base, rng
+        self.dual = [0.0] * m
+        self.history: list[list[tuple[float, float, float]]] = [[] for _ in range(m)]
+        self.outer, self.samples = 0, 0
+        self.recent, self.average = [0.0] * (2 + 2 * m), [0.0] * (2 + 2 * m)
+        self.longest = [0.0] * (1 + m)
+        self.sums = [0.0] * (1 + 2 * m)
+
+
+def evaluate(model: Model, prob: list[float], signal: list[list[float]], source: Any, rng: Any) -> Any:
+    """Q of all choices: from rollouts, or by solving (I - gamma P_pi) V = f_pi; and the transitions made."""
+    n = len(signal)
+    if hasattr(source, "n_rollouts"):
+        sums = truncated(model, prob, rng, list(range(n)), source.n_rollouts, signal, source.n_pairs)
+        moves = n * source.n_rollouts * (source.n_pairs - 1)
+        return [[x / source.n_rollouts for x in row] for row in sums], moves
+    chain = np.array(chain_of(model, prob))
+    mean = np.zeros((n_states(model), len(signal[0])))
+    for q in range(n):
+        mean[owner(model, q)] += prob[q] * np.array(signal[q])
+    v = np.linalg.solve(np.eye(n_states(model)) - model.gamma * chain, mean)
+    out = []
+    for q in range(n):
+        ahead = sum(model.branch_prob[b] * v[model.branch_target[b]] for b in branches(model, q))
+        out.append((np.array(signal[q]) + model.gamma * ahead).tolist())
+    return out, 0
+
+
+def nearest_probabilities(row: list[float]) -> list[float]:
+    """Euclid's projection on the simplex: the shift at which the positive parts add up to 1, by bisection."""
+    low, high = min(row) - 1.0, max(row)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(max(x - middle, 0.0) for x in row) > 1 else (low, middle)
+    return [max(x - high, 0.0) for x in row]
+
+
+def by_state(model: Model, x: list[float], f: Any) -> list[float]:
+    """f of the numbers of each state, put together again."""
+    return [y for s in range(n_states(model)) for y in f([x[q] for q in choices(model, s)])]
+
+
+def centred(model: Model, prob: list[float], x: list[float]) -> list[float]:
+    out = []
+    for s in range(n_states(model)):
+        mean = sum(prob[q] * x[q] for q in choices(model, s))
+        out += [x[q] - mean for q in choices(model, s)]
+    return out
+
+
+def mean_variance(model: Model, prob: list[float] | None, x: list[float]) -> float:
+    """Mean over states of the variance over actions; without ``prob``, all actions weigh the same."""
+    total = 0.0
+    for s in range(n_states(model)):
+        own = choices(model, s)
+        w = [1 / len(own) if prob is None else prob[q] for q in own]
+        mean = sum(a * x[q] for a, q in zip(w, own, strict=True))
+        total += sum(a * (x[q] - mean) ** 2 for a, q in zip(w, own, strict=True))
+    return total / n_states(model)
+
+
+def own_signal(model: Model, rule: Any, prob: list[float], anchor: list[float]) -> list[float] | None:
+    """The rule's own signal: a state's entropy, or its divergence from the anchor."""
+    if hasattr(rule, "tau"):
+        terms = [-p * math.log(p) for p in prob]
+    elif hasattr(rule, "alpha"):
+        terms = [-rule.alpha * p * (math.log(p) - a) for p, a in zip(prob, anchor, strict=True)]
+    else:
+        return None
+    of_state = [sum(terms[q] for q in choices(model, s)) for s in range(n_states(model))]
+    return [of_state[owner(model, q)] for q in range(len(prob))]
+
+
+def table_step(
+    model: Model,
+    rule: Any,
+    state: TableState,
+    prob: list[float],
+    step: float,
+    q: Any,
+    later: Any,
+    anchor: Any,
+) -> list[float]:
+    """The new theta, from Q_L and what the rule's own signal is worth later."""
+    kind = type(rule).__name__
+
+    def logs(x: list[float]) -> list[float]:
+        return [math.log(p) if p > 0 else -700.0 for p in x]
+
+    def along(x: list[float], d: list[float], c: float = 1.0) -> list[float]:
+        return [c * a + step * b for a, b in zip(x, d, strict=True)]
+
+    if kind == "Entropic":
+        gain = [a + rule.tau * b for a, b in zip(q, later, strict=True)]
+        return centred(model, prob, along(state.theta, gain, max(0.0, 1 - step * rule.tau)))
+    if kind == "Anchored":
+        share = min(1.0, step * rule.alpha)
+        goal = [(a + b) / rule.alpha + c for a, b, c in zip(q, later, anchor, strict=True)]
+        return centred(
+            model, prob, [(1 - share) * a + share * b for a, b in zip(logs(prob), goal, strict=True)]
+        )
+    if kind == "ProjectedAscent":
+        return logs(by_state(model, along(prob, q), nearest_probabilities))
+    if kind == "OptimisticProjected":
+        state.base = by_state(model, along(state.base, q), nearest_probabilities)
+        return logs(by_state(model, along(state.base, q), nearest_probabilities))
+    advantage = centred(model, prob, q)
+    if kind == "OptimisticMultiplicative":
+        state.base = along(state.base, advantage)
+        return along(state.base, advantage)
+    if kind == "Extrapolated":
+        before = state.base if state.outer else advantage
+        state.base = advantage
+        advantage = [2 * a - b for a, b in zip(advantage, before, strict=True)]
+    return along(state.theta, advantage)
+
+
+def table_rates(model: Model, steps: Any, state: TableState, found: Any, prob: Any, j: Any, q: Any) -> Any:
+    """(step, [(zeta_i, pace_i)]) from the levels so far; then the levels of this outer step are folded in."""
+    m = len(state.dual)
+    level = levels(state)
+    norm = mean_variance(model, None, q)
+    step = steps.eta_scale / (1 - model.gamma)
+    if steps.adaptive_eta:
+        shorter = cut(state, 0, math.sqrt(norm))
+        root = math.sqrt(steps.n_outer * steps.n_sweeps * level[0]) if level[0] > 0 else math.inf
+        step = steps.eta_scale * shorter / root
+    duals = []
+    for i in range(m):
+        longest, zeta = state.longest[1 + i], float(steps.zeta_scale[i])
+        shorter = cut(state, 1 + i, abs(j[1 + i]))
+        if steps.adaptive_zeta:
+            reward, cost = level[1], level[2 + i]
+            scale = math.sqrt((reward or cost) / cost) if cost > 0 and longest > 0 else 0.0
+            zeta *= shorter * scale / (longest * math.sqrt(steps.n_outer)) if scale else 0.0
+        pace = math.sqrt(step * zeta * level[2 + m + i] / (1 - model.gamma))
+        duals.append((zeta, max(pace, steps.n_outer**-0.5)))
+    columns = [[row[k] for row in found] for k in range(1 + m)]
+    evenly = [mean_variance(model, None, x) for x in columns]
+    fold(state, [norm, *evenly, *(mean_variance(model, prob, x) for x in columns[1:])], 0)
+    return step, duals
+
+
+def advance_table(
+    model: Model, rule: Any, dual: Any, source: Any, steps: Any, state: TableState, n_steps: int
+) -> None:
+    """Outer steps of RPG-PD, OPG-PD, ReLOAD, PI-PD, AL-PQA or ARNPG-EPD: what the rule, form and settings make it."""
+    n, m = len(model.signals), len(state.dual)
+    for _ in range(n_steps):
+        anchor = [math.log(p) for p in refresh_all(model, identity(n), state.theta)]
+        price, j = list(state.dual), [0.0] * (1 + m)
+        for sweep in range(steps.n_sweeps):
+            prob = refresh_all(model, identity(n), state.theta)
+            own = own_signal(model, rule, prob, anchor)
+            signal = [list(row) + ([own[q]] if own else []) for q, row in enumerate(model.signals)]
+            found, moves = evaluate(model, prob, signal, source, state.rng)
+            state.samples += moves
+            if sweep == 0 or steps.each:
+                at_start = [model.start[owner(model, q)] * prob[q] for q in range(n)]
+                new = [sum(p * row[k] for p, row in zip(at_start, found, strict=True)) for k in range(1 + m)]
+                j = [(a * sweep + b) / (sweep + 1) for a, b in zip(j, new, strict=True)]
+            if sweep == 0:
+                q0 = [row[0] + sum(x * c for x, c in zip(price, row[1:], strict=False)) for row in found]
+                step, rates = table_rates(model, steps, state, found, prob, j, q0)
+            moved = [[*state.history[i], (-j[1 + i], *rates[i])] for i in range(m)]
+            if steps.ahead and (sweep == 0 or steps.each):
+                price = [multiplier(dual, moved[i], steps.dual_max[i]) for i in range(m)]
+            q_l = [row[0] + sum(x * c for x, c in zip(price, row[1 : 1 + m], strict=True)) for row in found]
+            later = [row[-1] - own[q] for q, row in enumerate(found)] if own else None
+            state.theta = table_step(model, rule, state, prob, step, q_l, later, anchor)
+        state.sums = [a + b for a, b in zip(state.sums, j + price, strict=True)]
+        state.history = moved
+        state.dual = [multiplier(dual, moved[i], steps.dual_max[i]) for i in range(m)]
+        state.outer += 1
 
 
 # CRPO: chains with restarts, critics by temporal differences, the outer loop.
@@ -1345,11 +1576,13 @@ def corrected_rollouts(
 
 
 class Improver:
-    """One replicate of PD-ANPG-CV."""
+    """One replicate of PD-ANPG-CV; theta0: where a policy with other parameters than one a choice begins."""
 
-    def __init__(self, model: Model, rng: list[np.random.SFC64]) -> None:
+    def __init__(self, model: Model, rng: list[np.random.SFC64], theta0: Any = None) -> None:
         c, n = len(model.signals), len(model.signals[0])
-        self.theta = [0.0] * c
+        self.theta = [0.0] * c if theta0 is None else [float(x) for x in theta0]
+        self.origin = list(self.theta)
+        self.direction = [[0.0] * len(self.theta) for _ in range(n)]
         self.dual, self.dual_mean = ([0.0] * (n - 1) for _ in range(2))
         self.rng, self.outer, self.samples, self.noise = rng, 0, 0, 0.0
         self.critic = [[0.0] * n for _ in range(c)]
@@ -1410,7 +1643,7 @@ def spread_of(state: Improver, f: int, gamma: float) -> float:
 
 def fold_measurements(
     model: Model, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
-    plug: list[float], totals: list[list[float]], far: Any,
+    plug: list[float], totals: list[list[float]], far: Any, gram: Any = None,
 ) -> None:  # fmt: skip
     n, h = len(state.value), len(pairs)
     weight = max(0.03, 1 / (state.outer + 1))
@@ -1426,7 +1659,8 @@ def fold_measurements(
                 product += sum(prob[q] * off_mean(q, f) * off_mean(q, g) for q in mine)
                 rows = np.array([[off_mean(q, f), off_mean(q, g)] for q in mine])
                 covariance += float(np.cov(rows.T, bias=True)[0, 1])
-            state.gram[f][g] += weight * (product / h - state.gram[f][g])
+            product = product / h if gram is None else gram[f, g]
+            state.gram[f][g] += weight * (product - state.gram[f][g])
             state.spread[f][g] += weight * (covariance / h - state.spread[f][g])
         off = sum(row[f] for row in totals) / h
         state.excess[f] += weight * (off - state.excess[f])
@@ -1454,11 +1688,61 @@ def back_up(
             state.critic[q][f] = new
 
 
+def in_turn(model: Model, state: Improver, pairs: list[int]) -> list[int]:
+    """A choice of the state of every pair: each is looked at in its turn."""
+    turn = []
+    for h, q in enumerate(pairs):
+        mine = choices(model, owner(model, q))
+        turn.append(mine[(state.outer + h) % len(mine)])
+    return turn
+
+
+def learn_direction(
+    model: Model, phi: Any, prob: list[float], state: Improver, mean: list[list[float]], pairs: list[int],
+    bound: float,
+) -> Any:  # fmt: skip
+    """Kaczmarz steps towards the critic's advantages: of the pairs, then of a choice in turn in each one's state.
+
+    Return E_nu E_pi of the products of g . w_f, from both rows of a state with the weights of the balance heuristic.
+    """
+    gram = np.zeros((len(state.value), len(state.value)))
+    if isinstance(phi, Network):
+        state.direction = [[0.99 * x for x in w] for w in state.direction]
+    rows = pairs + in_turn(model, state, pairs)
+    for q, g in zip(rows, collect_scores(model, phi, prob, rows, state.theta), strict=True):
+        step = 1.0 / (sum(x * x for x in g) + 0.1 * bound)
+        moves = []
+        for f, w in enumerate(state.direction):
+            moves.append(sum(x * y for x, y in zip(g, w, strict=True)))
+            e = state.critic[q][f] - mean[owner(model, q)][f] - moves[f]
+            state.direction[f] = [y + step * e * x for x, y in zip(g, w, strict=True)]
+        uniform = 1.0 / len(choices(model, owner(model, q)))
+        gram += prob[q] / (prob[q] + uniform) * np.outer(moves, moves) / len(pairs)
+    return gram
+
+
+def moved_logits(
+    model: Model, theta: list[float], state: Improver, mean: list[list[float]], far: Any
+) -> list[float]:
+    """Logits at most 15 below the largest of their state, which is 0; further where a constraint is far off."""
+    moved = []
+    for s in range(n_states(model)):
+        top = max(theta[q] for q in choices(model, s))
+        for q in choices(model, s):
+            beyond = [(mean[s][f] - state.critic[q][f]) / far[f] for f in range(1, len(far))]
+            moved.append(max(theta[q] - top, -15 - math.log(max(1.0, *beyond, 1.0))))
+    return moved
+
+
 def pd_anpg_cv(
-    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24
+    model: Model, momentum: Any, steps: Any, state: Improver, n_steps: int, earned: int = 24, phi: Any = None
 ) -> None:
-    """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets."""
-    phi, h, n = identity(len(model.signals)), steps.n_inner, len(state.value)
+    """Outer steps of PD-ANPG-CV; ASGD begins at the critic's advantage, on the whole targets.
+
+    phi : features or Network of a policy whose starts of the inner loop are learned; None: tabular softmax
+    """
+    tabular, h, n = phi is None, steps.n_inner, len(state.value)
+    phi = identity(len(model.signals)) if tabular else phi
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
         mean = critic_means(model, prob, state)
@@ -1484,26 +1768,41 @@ def pd_anpg_cv(
             state.dual = proximal_newton(state, steps.dual * sigma, model.gamma)
             state.dual_mean = [a + 0.03 * (x - a) for a, x in zip(state.dual_mean, state.dual, strict=True)]
             weights = [1.0, *state.dual]
-            x = [
+            advantage = [
                 sum(w * (state.critic[q][f] - mean[owner(model, q)][f]) for f, w in enumerate(weights))
                 for q in range(len(prob))
             ]
-            errors = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in second.total[:h]]
+            x = advantage
+            if not tabular:
+                x = [
+                    sum(w * row[j] for w, row in zip(weights, state.direction, strict=True))
+                    for j in range(len(state.theta))
+                ]
+            scores = collect_scores(model, phi, prob, first.choice, state.theta)
+            target = [
+                advantage[q] + sum(w * c for w, c in zip(weights, row, strict=True))
+                for q, row in zip(first.choice, second.total[:h], strict=True)
+            ]
+            errors = [
+                t - sum(a * b for a, b in zip(g, x, strict=True)) for t, g in zip(target, scores, strict=True)
+            ]
             trust = 0.3 * min(1.0, sigma / math.sqrt(state.noise)) if state.noise > 0 else 0.0
             made = momentum._replace(xi=momentum.xi * trust, delta=momentum.delta * trust)
-            scores = collect_scores(model, phi, prob, first.choice, state.theta)
-            target = [x[q] + e for q, e in zip(first.choice, errors, strict=True)]
             omega = asgd_dense(made, scores, target, steps.n_skipped, x)
             noise = sum(e * e for e in errors) / h
             state.noise += (max(0.03, 1 / state.outer) if state.noise > 0 else 1.0) * (noise - state.noise)
-            theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
-            moved = []
-            for s in range(n_states(model)):
-                top = max(theta[q] for q in choices(model, s))
-                for q in choices(model, s):
-                    beyond = [(mean[s][f] - state.critic[q][f]) / steps.far[f] for f in range(1, n)]
-                    moved.append(max(theta[q] - top, -15 - math.log(max(1.0, *beyond, 1.0))))
-        fold_measurements(model, prob, state, mean, first.choice, plug, first.total, steps.far)
+            moved = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
+            if tabular:
+                moved = moved_logits(model, moved, state, mean, steps.far)
+            else:
+                rows = first.choice + in_turn(model, state, first.choice)
+                deep = isinstance(phi, Network) and min(prob[q] for q in rows) < math.exp(-15)
+                pull = min(max(2 / state.outer, 0.003 if deep else 0.0), 1)
+                moved = [t - pull * (t - o) for t, o in zip(moved, state.origin, strict=True)]
+        gram = None
+        if not tabular:
+            gram = learn_direction(model, phi, prob, state, mean, first.choice, steps.score_bound)
+        fold_measurements(model, prob, state, mean, first.choice, plug, first.total, steps.far, gram)
         estimate = [p + sum(row[f] for row in first.total) / h for f, p in enumerate(plug)]
         state.sums = [a + b for a, b in zip(state.sums, estimate + state.dual, strict=True)]
         back_up(model, prob, state, mean, seen, earned)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import naive
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from scipy.optimize import linprog
 
 import fastcmdp as fc
 from fastcmdp.errors import InfeasibleError, SettingError
+from fastcmdp.exact.pool import Pool
 
 
 def model(seed, m=1, n_states=6, **changes):
@@ -74,6 +77,39 @@ def test_multipliers_and_policies_are_those_of_the_optimum(seed):
         found.policy(found.limits[0] - 0.1)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_multiplier_at_a_corner_has_two_ends(seed):
+    cmdp = model(seed, sense="<=" if seed % 2 else ">=")
+    found = fc.frontier(cmdp)
+    for limit, duals in zip(found.limits, found.duals, strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fc.errors.NearlyInfeasibleWarning)
+            ends = fc.exact.multiplier_range(cmdp.with_limits(limit))
+        assert ends[0] == pytest.approx(duals, abs=1e-5)
+    between = cmdp.with_limits(0.4 * found.limits[0] + 0.6 * found.limits[1])
+    assert np.ptp(fc.exact.multiplier_range(between)) < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ends_of_multipliers_are_slopes_of_the_programme(seed):
+    """Two constraints, the first at the value of a deterministic policy: slopes on either side, by differences."""
+    cmdp = model(seed, m=2)
+    corner = fc.frontier(cmdp.with_constraints([0])).limits[1]
+    costs = fc.evaluate(cmdp, fc.optimum(cmdp.with_constraints([0]).with_limits(corner)).policy).constraints
+    cmdp = cmdp.with_limits([corner, costs[1] + (0.1 if seed % 2 else 0.0)])
+    ends = fc.exact.multiplier_range(cmdp)
+    here, step = best_reward(cmdp, cmdp.limits), 1e-4
+    for i, (least, greatest) in enumerate(ends):
+        change = step * np.eye(2)[i]
+        assert (best_reward(cmdp, cmdp.limits + change) - here) / step == pytest.approx(least, abs=1e-4)
+        tighter = best_reward(cmdp, cmdp.limits - change)
+        if tighter is None:
+            assert np.isinf(greatest)
+        else:
+            assert (here - tighter) / step == pytest.approx(greatest, abs=1e-4)
+    assert (ends[:, 1] - ends[:, 0]).max() > 1e-3
+
+
 def test_few_points_leave_a_gap_that_holds():
     cmdp = fc.envs.garnet(n_states=60, seed=1)
     whole, part = fc.frontier(cmdp, points=10_000), fc.frontier(cmdp, points=12)
@@ -118,3 +154,23 @@ def test_bad_questions():
             fc.frontier(cmdp, wrong)
     with pytest.raises(SettingError, match="points"):
         fc.frontier(model(0), points=1)
+
+
+def test_a_chain_found_to_mix_slowly_in_its_last_evaluation():
+    """Two queues in a row: every response has the values of its own policy, signal by signal."""
+    side, a, b = 30, *np.divmod(np.arange(900), 30)
+    moved = np.where((a > 0) & (b < side - 1), (a - 1) * side + b + 1, a * side + b)
+    served = a * side + np.maximum(b - 1, 0)
+    table = np.zeros((900, 2, 900))
+    for admit in (0, 1):
+        joined = np.minimum(a + admit, side - 1) * side + b
+        for probability, to in ((0.3, joined), (0.4, moved), (0.3, served)):
+            table[np.arange(900), admit, to] += probability
+    reward = np.column_stack((np.zeros(900), 0.3 * (a < side - 1)))
+    held = np.column_stack((a + b, a + b)) / 58.0
+    cmdp = fc.CMDP.from_arrays(table, reward, held, gamma=0.99, start=0, limits=2.0)
+    pool = Pool(cmdp)
+    for weights in np.eye(2):
+        k = pool.respond(weights)
+        assert pool.values[k] == pytest.approx(fc.evaluate(cmdp, pool.policy(k)).raw, abs=1e-8)
+    assert fc.optimum(cmdp).constraints[0] == pytest.approx(2.0)

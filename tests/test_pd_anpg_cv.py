@@ -8,11 +8,13 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
+import scipy.sparse
 
 import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV, PDANPGCVRun
-from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic, read_critic
+from fastcmdp.kernels.algorithm.cv_critic import read_critic
+from fastcmdp.kernels.algorithm.pd_anpg_cv import quadratic
 from fastcmdp.kernels.learning import counts
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.streams import LANES
@@ -49,21 +51,22 @@ class Sampler:
         self.critic = scale * np.random.default_rng(2).normal(size=cmdp.signals.shape)
         self.mean = means(cmdp, self.prob, self.critic)
         self.work = self.run.work()
+        self.space = self.work.space
         self.rng = streams(SEED, 1)[0]
 
     def __call__(
         self, job_choice: np.ndarray, job_wanders: np.ndarray, n_seen: int = 0, room: int = 10**6
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-        tables, graph = self.run.world.tables, self.run.graph
+        tables, space = self.run.world.tables, self.space
         read_critic(
-            tables, graph, self.cmdp.gamma, self.prob, self.critic, np.ones(self.cmdp.n_choices), self.work.record,
-            self.work.mean, self.work.plug,
+            tables, space.graph, self.cmdp.gamma, self.prob, self.critic, np.ones(self.cmdp.n_choices), space.record,
+            space.mean, self.work.plug,
         )  # fmt: skip
         total = np.full((len(job_choice), self.cmdp.signals.shape[1]), np.nan)
         last, seen = np.full(len(job_choice), -1), np.zeros(room, np.uint64)
         n_seen, made = corrected_rollouts(
             tables, build_actions(tables, self.prob), tables.row_state, self.cmdp.gamma, self.rng, job_choice,
-            job_wanders, self.work.mean, self.work.record, total, last, seen, n_seen,
+            job_wanders, space.mean, space.record, total, last, seen, n_seen,
         )  # fmt: skip
         return total, last, seen, n_seen, made
 
@@ -87,19 +90,19 @@ def test_rollouts(name: str, draws: str) -> None:
     assert last.tolist() == want.choice
     assert (made, n_seen) == (len(want.seen), len(want.seen) + 7)
     np.testing.assert_allclose(total, want.total, rtol=1e-10, atol=1e-10)
-    assert transitions(sample.run, seen[7:n_seen]) == want.seen
+    assert transitions(sample, seen[7:n_seen]) == want.seen
 
 
-def transitions(run: PDANPGCVRun, seen: np.ndarray) -> list[tuple[int, int]]:
+def transitions(sample: Sampler, seen: np.ndarray) -> list[tuple[int, int]]:
     """Choices and next states, through the counts of one transition each."""
-    found = []
+    graph, found = sample.space.graph, []
     for word in seen:
-        branch, choice = np.zeros(len(run.graph.target)), np.zeros(run.world.table.n_choices)
-        counts.count(run.graph, np.array([word]), 1, branch, choice)
+        branch, choice = np.zeros(len(graph.target)), np.zeros(sample.cmdp.n_choices)
+        counts.count(graph, np.array([word]), 1, branch, choice)
         (b,), (q,) = np.flatnonzero(branch), np.flatnonzero(choice)
         assert branch[b] == choice[q] == 1.0
-        assert run.graph.choice_to_branch[q] <= b < run.graph.choice_to_branch[q + 1]
-        found.append((int(q), int(run.graph.target[b])))
+        assert graph.choice_to_branch[q] <= b < graph.choice_to_branch[q + 1]
+        found.append((int(q), int(graph.target[b])))
     return found
 
 
@@ -120,7 +123,7 @@ def test_there_is_room_for_a_batch() -> None:
         for gamma in (0.1, 0.9, 0.999):
             cmdp = fc.envs.garnet(n_states=3, gamma=gamma)
             made = PDANPGCV(outer=1, inner=inner)
-            room = len(make_run(cmdp, made).work().seen) - 2 * LANES
+            room = len(make_run(cmdp, made).work().space.seen) - 2 * LANES
             ratio = room * (1 - gamma) / made.n_rollouts
             assert made.n_rollouts * (ratio - 1 - math.log(ratio)) > 40
             assert room < (60 + 4 * made.n_rollouts) / (1 - gamma) * 2
@@ -303,10 +306,63 @@ def test_outer_steps(name: str, draws: str) -> None:
     want_count = np.zeros(cmdp.n_choices)
     for (q, _), n in state.count.items():
         want_count[q] += n
-    np.testing.assert_array_equal(run.state.choice_count[0], want_count)
-    assert run.state.branch_count[0].sum() == state.samples
+    branch_count, choice_count = np.split(run.state.evidence[0], [cmdp.n_branches])
+    np.testing.assert_array_equal(choice_count, want_count)
+    assert branch_count.sum() == state.samples
     if cmdp.widest > 1 and name != "no reward":
         assert np.abs(run.state.theta).max() > 0.1
+
+
+def general_policy(kind: str, cmdp: fc.CMDP) -> tuple[Any, Any]:
+    """A policy class and what the twin reads of it."""
+    rng = np.random.default_rng(6)
+    if kind == "network":
+        x = rng.normal(size=(cmdp.n_states, 3))
+        net = naive.Network(x.tolist(), False, (5,), cmdp.widest, False)
+        return fc.NeuralSoftmax(x, hidden=(5,)), net
+    phi = rng.normal(size=(cmdp.n_choices, 4))
+    if kind == "sparse":
+        phi *= rng.random(phi.shape) < 0.6
+        return fc.LogLinear(scipy.sparse.csr_array(phi)), phi.tolist()
+    return fc.LogLinear(phi), phi.tolist()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "network"])
+def test_outer_steps_of_general_policies(kind: str) -> None:
+    """The critic is the same; where the inner loop begins is learned, two choices a visited state."""
+    cmdp = MODELS["random"]
+    policy, phi = general_policy(kind, cmdp)
+    run = PDANPGCV(outer=12, inner=6).run(TableWorld.of(cmdp, policy), SEED, 1)
+    work = run.work()
+    for _ in range(12):
+        run.advance(0, 1, work)
+    model = naive.plain(cmdp, False)
+    state = naive.Improver(
+        model, naive.streams(SEED, 0, LANES), run.world.policy.initial if kind == "network" else [0.0] * 4
+    )
+    naive.pd_anpg_cv(model, run.momentum, run.steps, state, 12, counts.EARNED, phi)
+    assert run.state.rng[0].tolist() == naive.state_words(state.rng)
+    for field in ("theta", "dual", "critic", "direction", "gram", "value", "noise", "sums"):
+        got, want = getattr(run.state, field)[0], np.asarray(getattr(state, field))
+        scale = max(np.abs(want).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * scale, err_msg=field)
+    assert np.abs(run.state.theta[0] - np.asarray(state.origin)).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["one-hot", "random", "network"])
+def test_general_policies_learn_fast(kind: str) -> None:
+    """A run of seconds on twenty states: every one of these classes holds a policy near the optimum."""
+    cmdp = fc.envs.garnet(n_states=20)
+    policy = {
+        "one-hot": fc.LogLinear(np.eye(cmdp.n_choices)),
+        "random": fc.LogLinear(np.random.default_rng(7).normal(size=(cmdp.n_choices, 64))),
+        "network": fc.NeuralSoftmax(np.eye(cmdp.n_states)),
+    }[kind]
+    result = fc.solve(cmdp, samples=3e6, policy=policy, replicates=2)
+    best, late = result.optimum, result.last_quarter
+    assert best is not None
+    assert np.abs(late.gap).max() < 0.02 * np.ptp(best.reward_range)
+    assert late.violation.max() < 0.02 * np.ptp(best.constraint_range)
 
 
 def test_multipliers_solve_the_quadratic_programme() -> None:
@@ -353,7 +409,7 @@ def test_steps_and_multipliers_come_from_earlier_batches() -> None:
     other.state.rng[:] = streams(SEED + 1, 1)
     for run in (one, other):
         run.state.critic[:] = 0.3 * np.random.default_rng(1).normal(size=run.state.critic.shape)
-        run.state.choice_count[:] = 1.0
+        run.state.evidence[:] = 1.0
         run.advance(0, 1, run.work())
     assert one.state.dual.tolist() == other.state.dual.tolist()
     assert (one.state.theta != other.state.theta).any()
@@ -421,14 +477,26 @@ def test_a_choice_that_costs_a_million_times_as_much(penalty: float) -> None:
 
 def test_the_default_method() -> None:
     cmdp, features = MODELS["random"], np.eye(MODELS["random"].n_choices)
-    assert fc.solve(cmdp, samples=2e4, optimum=False).algorithm == PDANPGCV.for_samples(cmdp, 2e4)
-    general = fc.solve(cmdp, samples=2e4, policy=fc.LogLinear(features), optimum=False).algorithm
-    assert general == fc.PDANPG.for_samples(cmdp, 2e4)
+    queue = fc.simulators.tandem_queue(gamma=0.8)
+    for model, policy in ((cmdp, None), (cmdp, fc.LogLinear(features)), (queue, None)):
+        made = fc.solve(model, samples=2e4, policy=policy, optimum=False).algorithm
+        assert made == PDANPGCV.for_samples(model, 2e4)
     for algorithm in (fc.PDANPG(outer=5), fc.PDANPG):
         with pytest.raises(fc.SettingError, match=r"PDANPG.for_samples\(cmdp, 100000.0\)"):
             fc.solve(cmdp, algorithm, samples=1e5)  # type: ignore[arg-type]
     with pytest.raises(fc.SettingError, match="samples = -1"):
         fc.solve(cmdp, samples=-1)
+
+
+def test_large_models_get_more_pairs_an_outer_step() -> None:
+    """Transitions of an outer step are twice the choices, unless that leaves fewer than 2,000 outer steps."""
+    small, large = (fc.envs.garnet(n_states=n, gamma=0.95) for n in (20, 5000))
+    assert PDANPGCV.for_samples(small, 1e8).inner == 15
+    made = PDANPGCV.for_samples(large, 1e9)
+    assert made.outer_samples(large) == pytest.approx(2 * large.n_choices, rel=0.01)
+    short = PDANPGCV.for_samples(large, 1e7)
+    assert short.inner > 15
+    assert 1990 < short.outer < 2300
 
 
 @pytest.mark.parametrize(

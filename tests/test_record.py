@@ -13,10 +13,11 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Output
 from fastcmdp.algorithms.variants import variant
+from fastcmdp.exact.sweeps import Chain
 from fastcmdp.npz import read_arrays, write_arrays
 from fastcmdp.runs.loop import Crew, Stopped, advance_all
 from fastcmdp.runs.record import even_points, gap_weights, new_record
-from fastcmdp.solve import default_windows
+from fastcmdp.solve import LEAST_WINDOWS, default_windows, start
 from fastcmdp.worlds import TableWorld
 
 MODEL = fc.envs.garnet(n_states=5, n_actions=3, gamma=0.8, seed=3)
@@ -345,13 +346,53 @@ def test_evaluations_take_a_fifth_at_most_by_default():
     cmdp = fc.envs.garnet(n_states=400, n_actions=4, gamma=0.95, seed=1)
     settings = fc.PDANPG(outer=100, inner=40)
     few, many = (default_windows(cmdp, dataclasses.replace(settings, outer=k)) for k in (100, 10**7))
-    assert (few, many) == (45, 200)
+    assert (few, many) == (99, 200)
     result = fc.solve(cmdp, settings, replicates=1, threads=1)
     assert len(result.trace.outer) == len(even_points(100, few))
     assert result.trace.evaluating > 0
     told = result.to_dict()
     assert told["evaluating"] == result.trace.evaluating
     assert "s of evaluations" in result.summary()
+
+
+def test_exact_answers_of_large_models_come_where_they_are_a_fifth_of_the_run():
+    """24,000 choices; runs are set up, not moved."""
+    cmdp = fc.envs.garnet(n_states=6_000, gamma=0.95, seed=1)
+    short, long = (
+        start(cmdp, fc.PDANPG(outer=outer, inner=1_000), fc.TabularSoftmax(), 0, 1, None)
+        for outer in (10, 10_000)
+    )
+    assert short.optimum is None
+    assert not short.trace.exact
+    assert long.optimum.gap < 1e-6
+    assert long.trace.exact
+    assert len(long.trace.outer) < 200  # evaluations take a fifth at most, too
+    few = default_windows(cmdp, fc.PDANPG(outer=10, inner=1_000))
+    assert few == LEAST_WINDOWS
+
+
+def test_an_occupancy_begins_at_the_last_one():
+    """As exact, in fewer sweeps."""
+    cmdp = fc.envs.garnet(n_states=600, gamma=0.95, seed=1)
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=cmdp.n_choices)
+    before, now = (
+        naive_softmax(cmdp, logits + shift) for shift in (0.0, 1e-4 * rng.normal(size=logits.size))
+    )
+    counts = []
+    for begin in (None, fc.exact.occupancy(cmdp, before)):
+        sweeps, step = [], Chain.step
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Chain, "step", lambda *given: sweeps.append(1) or step(*given))  # noqa: B023
+            found = fc.exact.occupancy(cmdp, now, start=begin)
+        counts.append(len(sweeps))
+        assert np.abs(found - fc.exact.occupancy(cmdp, now, method="direct")).sum() < 1e-12
+    assert counts[1] < 0.8 * counts[0]
+
+
+def naive_softmax(cmdp, logits):
+    weights = np.exp(logits)
+    return weights / np.add.reduceat(weights, cmdp.state_to_choice[:-1])[cmdp.choice_state]
 
 
 def test_the_summary_tells_how_far_off_a_coarse_record_can_be():
@@ -432,6 +473,16 @@ def test_a_multiplier_far_from_the_exact_one_is_told():
     other = dataclasses.replace(BEST, duals=BEST.duals + 10.0)
     result.run.world = dataclasses.replace(result.run.world, optimum=other)
     assert f"{other.duals[0]:.3g} at the optimum" in "\n".join(result.notes())
+
+
+def test_a_multiplier_that_is_not_unique_is_compared_with_nothing():
+    """A limit that can just be met: any multiplier from some on is exact."""
+    tight = MODEL.with_limits([BEST.constraint_range[0, 0]])
+    with pytest.warns(fc.errors.NearlyInfeasibleWarning):
+        best = fc.optimum(tight)
+    result = fc.solve(tight, fc.PDANPGCV(outer=400), replicates=2, optimum=best)
+    assert abs(result.duals[0, 0] - best.duals[0]) > 0.5 * best.duals[0]
+    assert "at the optimum" not in "\n".join(result.notes())
 
 
 def test_all_is_well_in_silence():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
+from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG, PDRANPG
 from fastcmdp.algorithms.primal_dual import PrimalDual, PrimalDualRun
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_anpg
@@ -92,6 +92,7 @@ SETTINGS = {
         outer=9, inner=5, pilot=1, dual_estimate="inner", mu_f=0.01, c_eta=0.5, c_zeta=2.0
     ),
     "projected": NPGPD(outer=9, inner=12, pilot=1, average="weighted", step=3.0, radius=0.4),
+    "regularised": PDRANPG(outer=9, inner=9, pilot=1, tau=0.3, zeta=0.4),
     "conservative": CNPGPDA(outer=9, inner=9, pilot=1, kappa=0.05),
 }
 

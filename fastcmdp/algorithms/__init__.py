@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
+from fastcmdp.algorithms.al_pqa import ALPQA
+from fastcmdp.algorithms.arnpg_epd import ARNPG
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.c_npg_pda import CNPGPDA
 from fastcmdp.algorithms.crpo import CRPO
 from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
 from fastcmdp.algorithms.npg_pd import NPGPD
 from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
+from fastcmdp.algorithms.opg_pd import OPGPD
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV
 from fastcmdp.algorithms.pd_nac import PDNAC
+from fastcmdp.algorithms.pdr_anpg import PDRANPG
+from fastcmdp.algorithms.pi_pd import PIPD
 from fastcmdp.algorithms.pmd_pd import PMDPD
+from fastcmdp.algorithms.reload import ReLOAD
+from fastcmdp.algorithms.rpg_pd import RPGPD
 from fastcmdp.errors import SettingError
 from fastcmdp.text import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     made.name: made
-    for made in (PDANPG, PDANPGCV, NPGPD, NPGPDSoftmax, CNPGPDA, CRPO, CRPOSoftmax, PMDPD, PDNAC)
+    for made in (
+        PDANPG,
+        PDANPGCV,
+        NPGPD,
+        NPGPDSoftmax,
+        CNPGPDA,
+        CRPO,
+        CRPOSoftmax,
+        PMDPD,
+        PDNAC,
+        PDRANPG,
+        RPGPD,
+        OPGPD,
+        ReLOAD,
+        PIPD,
+        ALPQA,
+        ARNPG,
+    )
 }
 
 __all__ = [
     "ALGORITHMS",
+    "ALPQA",
+    "ARNPG",
     "CNPGPDA",
     "CRPO",
     "NPGPD",
+    "OPGPD",
     "PDANPG",
     "PDANPGCV",
     "PDNAC",
+    "PDRANPG",
+    "PIPD",
     "PMDPD",
+    "RPGPD",
     "Algorithm",
     "CRPOSoftmax",
     "NPGPDSoftmax",
+    "ReLOAD",
     "algorithm",
 ]
 

@@ -132,7 +132,7 @@ class CRPO(Algorithm):
 
     name: ClassVar[str] = "crpo"
     version: ClassVar[int] = 2
-    simulation: ClassVar[Literal["rollouts", "chains", ""]] = "chains"
+    simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "chains"
     output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),

@@ -1,4 +1,4 @@
-"""PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned (tables, tabular softmax).
+"""PD-ANPG-CV: PD-ANPG whose rollouts are corrected by what earlier ones have learned.
 
 Signals f = r, c_1 .. c_m in kernel units; W_f(s, a) a critic and Wbar_f(s) = sum_a pi_k(a|s) W_f(s, a), all zero at
 the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k = pi_theta_k,
@@ -10,49 +10,56 @@ the start, as theta, lambda and the measurements are. For k = 0..K-1, with pi_k 
     eta        = min(c_eta, 30 / sqrt(k)) / sigma,      sigma^2 = (1, lambda_mean) . Sigma (1, lambda_mean)       (2)
     lambda     = argmin over l >= 0 of l . M l / 2 + g . l                                                        (3)
     omega      = tail average of H steps of ASGD towards E[(g_h . omega - A_r,h - sum_i lambda_i A_ci,h)^2],
-                 from the critic's advantage x_0 = v_0 = W_L - Wbar_L,  W_L = W_r + sum_i lambda_i W_ci           (4)
-    theta     += eta omega,  then  theta(s, .) -= max_a theta(s, a),  theta = max(theta, -depth)                  (5)
-    W, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                           (6)
+                 from x_0 = v_0 = w_r + sum_i lambda_i w_ci                                                       (4)
+    theta     += eta omega,  then it is kept in bounds                                                            (5)
+    W, w, Sigma, G, J^ from this batch and H/2 exploring rollouts, for the next outer step                        (6)
 
 The first outer step only measures. The output is the mixture over pi_0..pi_{K-1}; ``last_quarter`` leaves its burn-in
 out. K enters nothing else: a run of more outer steps begins with the same ones.
 
-(3) With G_fg = E_nu E_pi[A_f A_g] of the critic's advantages A_f = W_f - Wbar_f, a step eta omega changes J_ci by
+(3) With G_fg = E_nu E_pi[d_f d_g], d_f = g . w_f what logits move by along w_f, a step eta omega changes J_ci by
 eta/(1-gamma) (G_0i + sum_j lambda_j G_ij) to first order. lambda is that for which this undoes the share 0.1 c_dual
 eta sigma of each violation, at least where lambda_i = 0: M_ij = G_ij + 1{i=j} d_i, g_i = G_0i + 0.1 c_dual sigma
 (1-gamma) J^_ci - d_i lambda_i^old. The proximal d_i = 0.05 Sigma_ii moves no fixed point, which is a stationary
 policy with J_c = 0, or with lambda = 0 and J_c > 0, and bounds the gain where the policy hardly reacts. lambda_i is
 at most 100 sqrt(Sigma_00 / Sigma_ii), and 0 where no action acts on constraint i.
 
+(4), (5) Tabular softmax: w_f = W_f - Wbar_f, in every state; then theta(s, .) -= max_a theta(s, a), theta = max(theta,
+-15 - log x), where x >= 1 is how many times as far off as "far" a constraint's advantage is (``PDANPGCVRun._far``); far
+also bounds what enters G and Sigma. Other policies: weights with g . w_f near W_f - Wbar_f on visited states
+(``kernels/learning/compatible.py``); then theta -= min(2/k, 1) (theta - theta_0), which holds their logits as a mean
+of directions would.
+
 (2), (4), (6) Sigma: E_nu of the covariances of W_f over uniform actions; J^: the critic's J plus the mean of C_f.
 These, G and lambda_mean are means that forget 0.03 an outer step. sigma^2 is at least 0.01 of what it were if the
 signals were uncorrelated. ASGD's xi and delta are 0.3 min(1, sigma / e) of Lemma 6's for kappa = 20, e^2 the level of
-(C_r + sum_i lambda_i C_ci)^2: those of a larger G^2, and little where the targets are noise. W by counts, backwards
-over all transitions of the batch (``kernels/learning/counts.py``). Exploring rollouts start from the states s_h with a
-uniform action, and take one with probability 1/2 later; they feed W alone. An action that was never tried has the mean
-of W over those that were.
+its first errors' squares: those of a larger G^2, and little where the targets are noise.
+
+W on tables, for every policy class: by counts, backwards over all transitions of the batch (``counts.py``); an action
+that was never tried has the mean of W over those that were. On simulators: linear in the features and their products,
+by least squares (``least_squares.py``); the critic's J is the mean of Wbar over the batch's starts. Exploring rollouts
+start from the states s_h with a uniform action, and take one with probability 1/2 later; they feed W alone.
 
 What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
 proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),
-so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, lambda, eta and the
-steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with |x_0 -
-omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a baseline
-of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the constants, the
-depth of (5) and what is explored; no theorem covers this rule for lambda.
+so that J_f and A_f are unbiased given the past, and omega estimates the same natural gradient; W, w, lambda, eta and
+the steps of ASGD are functions of earlier batches alone. ASGD from x_0 = v_0 is covered by the paper's analysis with
+|x_0 - omega*| in place of |omega*|; in place of V(s_h), the third rollout of Algorithm 1, stands Wbar(s_h), since a
+baseline of the state changes no gradient. What is derived here to first order: (3). What is heuristic: (2), the
+constants, the bounds of (5), how w is learned and what is explored; no theorem covers this rule for lambda.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
-    MOST,
     Algorithm,
     Run,
     check_constants,
@@ -60,11 +67,12 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import is_finite, require
+from fastcmdp.check import MOST, is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
-from fastcmdp.kernels.algorithm import pd_anpg_cv
-from fastcmdp.kernels.learning import asgd, counts
+from fastcmdp.kernels.algorithm import cv_critic, pd_anpg_cv
+from fastcmdp.kernels.learning import asgd, counts, least_squares
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import down
@@ -76,12 +84,14 @@ _FAR = 10.0  # times the largest c_i / (1-gamma): see PDANPGCVRun._far
 _MOST_SEEN = (
     2**22
 )  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
+_DRAWN = 2.0  # transitions a choice in an outer step of a large model
+_LEAST_OUTER = 2000  # outer steps that are not given up for that
 _RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
 @dataclass(frozen=True)
 class PDANPGCV(Algorithm):
-    """Settings of PD-ANPG-CV, for the tabular softmax policy on models with a table.
+    """Settings of PD-ANPG-CV, for every policy class, on models with a table and on simulators.
 
     Parameters
     ----------
@@ -96,7 +106,7 @@ class PDANPGCV(Algorithm):
     Raises
     ------
     SettingError
-        A value out of range; when run, a policy that is not tabular.
+        A value out of range.
 
     Examples
     --------
@@ -112,7 +122,7 @@ class PDANPGCV(Algorithm):
     c_dual: float = 1.0
 
     name: ClassVar[str] = "pd-anpg-cv"
-    tabular_only: ClassVar[bool] = True
+    simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "corrected"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
     def __post_init__(self) -> None:
@@ -137,7 +147,7 @@ class PDANPGCV(Algorithm):
 
         Parameters
         ----------
-        cmdp : CMDP
+        cmdp : CMDP or Simulator
             Only gamma is used.
         epsilon : float
             In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
@@ -165,7 +175,10 @@ class PDANPGCV(Algorithm):
     def for_samples(
         cls, cmdp: CMDP | Simulator, samples: float, *, c_K: float = C_K, **settings: Any
     ) -> Self:
-        """Settings whose run is expected to draw ``samples`` transitions: H stays, K makes up the number.
+        """Settings whose run is expected to draw ``samples`` transitions: K makes up the number.
+
+        H is 15, and more where a model is so large that an outer step, which sees every choice, would take longer than
+        its rollouts: transitions of an outer step are then twice the choices, but K at least 2,000.
 
         Raises
         ------
@@ -189,9 +202,9 @@ class PDANPGCV(Algorithm):
             samples,
             "a positive number",
         )
-        one = cls(**(settings | {"outer": 1}))
+        one = cls(**({"inner": _pairs(cmdp, samples)} | settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
-        most = f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+        most = f"at most {down(MOST * one.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},"
         require(steps <= MOST, "samples", samples, most)
         if steps < 1.0:
             least = math.ceil(one.outer_samples(cmdp))
@@ -210,43 +223,45 @@ class PDANPGCV(Algorithm):
         return PDANPGCVRun(self, world, seed, replicates)
 
 
+def _pairs(cmdp: CMDP | Simulator, samples: float) -> int:
+    """H for a budget; see ``PDANPGCV.for_samples``."""
+    choices = getattr(cmdp, "n_choices", 0)  # those of a simulator have no numbers
+    enough = _DRAWN * choices * (1.0 - cmdp.gamma) / 2.5
+    most = samples * (1.0 - cmdp.gamma) / (2.5 * _LEAST_OUTER)
+    return max(PDANPGCV.inner, int(min(enough, most)))
+
+
 class PDANPGCVRun(Run):
     """Replicates of PD-ANPG-CV under way."""
 
     def __init__(self, settings: PDANPGCV, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
-        cmdp, tables = world.table, self.world.tables
-        m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
-        support = np.flatnonzero(cmdp.start)
-        self.graph = counts.Graph(
-            choice_to_branch=cmdp.choice_to_branch.copy(),
-            target=cmdp.branch_target.copy(),
-            rejected=np.empty(cmdp.n_branches, np.int32),
-            start_state=support.astype(np.int64),
-            start_prob=np.array(cmdp.start[support], np.float64),
-        )
-        counts.fill_rejected(tables, self.graph)
-        self.momentum = PDANPG().momentum(world.policy.score_bound)
+        self.critic = _counted(self) if world.n_state == 0 else _fitted(self)
+        m, policy = world.model.n_constraints, world.policy
+        n_signals = 1 + m
+        self.momentum = PDANPG().momentum(policy.score_bound)
         self.steps = pd_anpg_cv.Steps(
             n_inner=settings.inner,
             n_wanders=settings.inner // 2,
             n_skipped=settings.inner // 2,
-            gamma=float(cmdp.gamma),
+            gamma=float(world.model.gamma),
             eta=settings.c_eta,
             dual=_DUAL * settings.c_dual,
             far=self._far(),
+            score_bound=float(policy.score_bound),
         )
+        own = isinstance(policy.data, Tabular)
         self.state = pd_anpg_cv.RunState(
             **self.common_state(seed, replicates),
-            critic=np.zeros((replicates, cmdp.n_choices, n_signals)),
-            branch_count=np.zeros((replicates, cmdp.n_branches)),
-            choice_count=np.zeros((replicates, cmdp.n_choices)),
+            critic=np.zeros((replicates, *self.critic.shape)),
+            evidence=np.zeros((replicates, self.critic.n_evidence)),
             dual_mean=np.zeros((replicates, m)),
             gram=np.zeros((replicates, n_signals, n_signals)),
             spread=np.zeros((replicates, n_signals, n_signals)),
             excess=np.zeros((replicates, n_signals)),
             value=np.zeros((replicates, n_signals)),
             noise=np.zeros(replicates),
+            direction=np.zeros((replicates, n_signals, 0 if own else policy.n_parameters)),
         )
         self.set_up_actions()
 
@@ -255,14 +270,27 @@ class PDANPGCVRun(Run):
 
         A policy that meets limit i has E_nu[c_i] >= 0, so that x times max c_i / (1-gamma) can be lost once in x
         horizons at most: what costs many times that is avoided, and says nothing of how large other steps should be.
+        Simulators do not tell their largest c_i: none is far there.
         """
-        cmdp = self.world.table
-        room = cmdp.signals.max(axis=0)
-        far = np.where(room > 0.0, _FAR * room / (1.0 - cmdp.gamma), np.inf)
-        far[0] = np.inf
+        far = np.full(1 + self.world.model.n_constraints, np.inf)
+        if self.world.n_state == 0:
+            cmdp = self.world.table
+            room = cmdp.signals.max(axis=0)
+            far = np.where(room > 0.0, _FAR * room / (1.0 - cmdp.gamma), np.inf)
+            far[0] = np.inf
         return far
 
-    def _n_seen(self) -> int:
+    @property
+    def n_draws(self) -> float:
+        """Infinite: the critic reads the probabilities of every state, so all rows are kept up to date."""
+        return math.inf
+
+    @property
+    def n_visited(self) -> int:
+        """The last state of each occupancy rollout."""
+        return int(self.settings.inner)
+
+    def n_seen(self) -> int:
         """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
         n, more = int(self.settings.n_rollouts), 1.0
         while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
@@ -272,37 +300,95 @@ class PDANPGCVRun(Run):
 
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
-        h, cmdp = self.settings.inner, self.world.table
-        m, n_signals = cmdp.n_constraints, 1 + cmdp.n_constraints
-        scores = self.scores(h)
+        h, m, widest = self.settings.inner, self.world.model.n_constraints, self.world.model.widest
+        n_signals = 1 + m
+        scores = self.scores(2 * h)
         slots = len(scores.coordinate)
-        tables = self.world.tables
-        words = tables.choice_word.copy()
-        words.reshape(-1, tables.words)[:, 1:] = 0
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
             job_wanders=np.zeros(2 * h, np.uint64),
-            pair=np.zeros(h, np.int64),
+            pair=np.zeros(2 * h, np.int64),
             last_pair=np.zeros(2 * h, np.int64),
             occupancy_total=np.zeros((h, n_signals)),
             correction=np.zeros((2 * h, n_signals)),
-            record=(words, words.view(np.float64)),
-            seen=np.zeros(self._n_seen(), np.uint64),
-            mean=np.zeros((cmdp.n_states, n_signals)),
+            space=self.critic.space(),
             plug=np.zeros(n_signals),
+            look=pd_anpg_cv.Look(
+                n_actions=np.zeros(h, np.int64),
+                prob=np.zeros((h, widest)),
+                advantage=np.zeros((h, widest, n_signals)),
+                row=np.zeros((2 * h, n_signals)),
+                chance=np.zeros(2 * h),
+                move=np.zeros((2 * h, n_signals)),
+            ),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
+            origin=self.initial_theta(1)[0],
             target=np.zeros(h),
             scores=scores,
             inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
             omega=np.zeros(slots),
-            space=self.row_space(),
+            row_space=self.row_space(),
         )
 
     def advance(self, r: int, n_steps: int, work: pd_anpg_cv.Work) -> None:
         """Make up to n_steps outer steps of replicate r."""
         pd_anpg_cv.advance(
-            self.world.tables, self.graph, self.world.policy.data, self.momentum, self.steps, self.state,
-            self.actions[r], work, r, n_steps,
+            self.world.tables, self.world.policy.data, self.momentum, self.steps, self.state, self.actions[r], work,
+            r, n_steps,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Critic:
+    """Sizes of a critic's arrays, and what makes a thread's work space."""
+
+    shape: tuple[int, int]
+    n_evidence: int
+    space: Callable[[], Any]
+
+
+def _counted(run: PDANPGCVRun) -> _Critic:
+    """A critic from counts, on a table."""
+    cmdp, tables = run.world.table, run.world.tables
+    n_signals = 1 + cmdp.n_constraints
+    support = np.flatnonzero(cmdp.start)
+    graph = counts.Graph(
+        choice_to_branch=cmdp.choice_to_branch.copy(),
+        target=cmdp.branch_target.copy(),
+        rejected=np.empty(cmdp.n_branches, np.int32),
+        start_state=support.astype(np.int64),
+        start_prob=np.array(cmdp.start[support], np.float64),
+    )
+    counts.fill_rejected(tables, graph)
+
+    def space() -> cv_critic.Counted:
+        words = tables.choice_word.copy()
+        words.reshape(-1, tables.words)[:, 1:] = 0
+        seen, mean = np.zeros(run.n_seen(), np.uint64), np.zeros((cmdp.n_states, n_signals))
+        return cv_critic.Counted(graph, (words, words.view(np.float64)), seen, mean)
+
+    return _Critic((cmdp.n_choices, n_signals), cmdp.n_branches + cmdp.n_choices, space)
+
+
+def _fitted(run: PDANPGCVRun) -> _Critic:
+    """A critic that is linear in a simulator's features."""
+    tables, h = run.world.tables, run.settings.inner
+    n_signals = tables.n_signals
+    layout = least_squares.layout_of(tables.n_features, tables.n_actions, tables.by_choice, n_signals)
+    d = layout.d
+
+    def space() -> cv_critic.Fitted:
+        return cv_critic.Fitted(
+            layout=layout,
+            tape=least_squares.empty_tape(layout, run.n_seen() + run.settings.n_rollouts),
+            job_row=np.zeros(2 * h, np.uint32),
+            value=np.zeros((2 * h, n_signals)),
+            matrix=np.zeros((d, d)),
+            right=np.zeros((d, n_signals)),
+            expected=np.zeros(d),
+            phi=np.zeros(layout.n_rows * layout.n),
+        )
+
+    return _Critic((n_signals, d), d * d + n_signals * d + 1, space)

@@ -72,7 +72,7 @@ class PrimalDual(Algorithm):
     """
 
     cap_factor: ClassVar[float] = 2.0
-    simulation: ClassVar[Literal["rollouts", "chains", ""]] = "rollouts"
+    simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "rollouts"
     version: ClassVar[int] = 2
 
     outer: int = 2000

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fastcmdp.cli.bench import bench
 from fastcmdp.cli.compare import compare
 from fastcmdp.cli.convert import convert
 from fastcmdp.cli.frontier import frontier
@@ -27,6 +28,7 @@ app = typer.Typer(
 for verb in (solve, compare, tune, inspect, frontier, convert, theory, warmup):
     app.command()(verb)
 app.add_typer(sweep, name="sweep")
+app.add_typer(bench, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -39,7 +39,13 @@ OPTIONS: dict[str, Any] = {
         list[float] | None,
         typer.Option("--limit", help="Limit of a constraint; once for each, in their order.", metavar="L"),
     ],
-    "gamma": Annotated[float | None, typer.Option(help="Discount factor, in (0, 1).", metavar="G")],
+    "gamma": Annotated[
+        float | None,
+        typer.Option(help="Discount factor, in (0, 1), or 1: sums of episodes that all end.", metavar="G"),
+    ],
+    "average": Annotated[
+        bool, typer.Option("--average", help="Average reward and costs instead of discounted sums.")
+    ],
     "reward": Annotated[
         str | None,
         typer.Option(help="In a file: the reward that is maximised; -NAME minimises it.", metavar="NAME"),
@@ -77,16 +83,27 @@ class Source:
     spec : str
         A file, `env:NAME?...`, `gym:ID?...` or `simulator:MODULE:NAME?...`.
     limit, gamma : override those of the model
+    average : averages instead of discounted sums
     reward, constraint, start, beside : of a file: which of its rewards is what, where to start, what goes with it
     """
 
     spec: str
     limit: Sequence[float] | None = None
     gamma: float | None = None
+    average: bool = False
     reward: str | None = None
     constraint: Sequence[str] | None = None
     start: str | None = None
     beside: Sequence[Path] | None = None
+
+    @property
+    def discount(self) -> float | str | None:
+        """What is said of gamma: a number, "average" or nothing."""
+        if self.average and self.gamma is not None:
+            raise SettingError(
+                f"--average takes no --gamma, but --gamma {self.gamma!r} is given: leave one out"
+            )
+        return "average" if self.average else self.gamma
 
     @property
     def names(self) -> dict[str, Any]:
@@ -111,7 +128,7 @@ class Source:
             warnings.warn(f"{self.spec}: {remark}", stacklevel=2)
         named = {"reward": self.reward, "constraints": self.constraint or None, "start": self.start}
         with about(self.spec):
-            return to(description, gamma=self.gamma, **named)
+            return to(description, gamma=self.discount, **named)
 
     def model(self) -> CMDP | Simulator:
         """The model or simulator.
@@ -129,7 +146,7 @@ class Source:
             raise SettingError(
                 f"{', '.join(self.names)}: for files only; {self.spec} takes settings after its ?"
             )
-        settings = [] if self.gamma is None else [f"gamma={self.gamma!r}"]
+        settings = [] if self.discount is None else [f"gamma={self.discount}"]
         settings += [f"limit={','.join(map(repr, self.limit))}"] if self.limit else []
         query = ("&" if "?" in self.spec else "?") + "&".join(settings) if settings else ""
         return (simulator_named if names_simulator(self.spec) else from_spec)(self.spec + query)
@@ -201,7 +218,7 @@ def on_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., Non
         own = get_type_hints(verb, include_extras=True)
         _, *rest = inspect.signature(verb).parameters.values()
         kinds = {"model": MODEL} | {p.name: own[p.name] for p in rest} | taken
-        defaults = {p.name: p.default for p in rest} | dict.fromkeys(taken)
+        defaults = {p.name: p.default for p in rest} | dict.fromkeys(taken) | {"average": False}
         named: Any = command
         named.__signature__ = inspect.Signature(
             [

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastcmdp.algorithms import ALGORITHMS, PDANPG, PDANPGCV
+from fastcmdp.algorithms import ALGORITHMS, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.budget import Budget
@@ -34,7 +34,6 @@ from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
 from fastcmdp.results import Result
 from fastcmdp.runs import read_run
-from fastcmdp.simulator_names import names_simulator
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run
@@ -42,7 +41,6 @@ from fastcmdp.text import unknown
 from fastcmdp.tuned import read_constants
 
 DEFAULT = PDANPGCV()
-GENERAL = PDANPG()  # for policies and simulators that DEFAULT does not take
 REPLICATES = 4
 
 
@@ -52,8 +50,7 @@ def solve(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}; {GENERAL.name} for simulators and for "
-            "policies that are not tabular.",
+            help=f"One of {', '.join(ALGORITHMS)}. Default: {DEFAULT.name}.",
             metavar="NAME",
         ),
     ] = None,
@@ -122,7 +119,7 @@ def solve(
     name, build = source.policy(policy)
     given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
     _check_files(checkpoint, resume, plot)
-    default = (DEFAULT if name == "tabular" and not names_simulator(source.spec) else GENERAL).name
+    default = DEFAULT.name
     if resume:
         assert checkpoint is not None
         default = str(read_run(checkpoint)[0].get("algorithm", default))
@@ -131,12 +128,11 @@ def solve(
     scheduled = {key: value for key, value in planned.items() if value is not None}
     if len(scheduled) + (outer is not None) > 1:
         raise SettingError("--outer, --samples and --epsilon exclude one another: each of them sets K")
-    budget = Budget(samples, seconds, target)
+    budget, further = Budget(samples, seconds, target), scheduled.pop("samples", None) if resume else None
     changed = _settings(made, {"outer": outer, "inner": inner}, settings or (), bool(scheduled))
     if constants is not None:
         changed = _tuned(made, constants, bool(scheduled), quiet) | changed
     model: Any = source.model()  # schedules ask for a discount alone
-    further = scheduled.pop("samples", None) if resume else None
     for key, value in scheduled.items():
         schedule = made.for_samples if key == "samples" else made.for_epsilon
         changed = asdict(schedule(model, value, **changed))
@@ -144,7 +140,7 @@ def solve(
         if resume and checkpoint is not None:
             result = load_run(checkpoint, model, build(model))
             longer = changed.pop("outer") if changed.get("outer", 0) > result.algorithm.outer else None
-            _check_same(result, checkpoint, given | changed)
+            _check_same(result, checkpoint, given | changed, scheduled)
             result = go_on(
                 result, outer=longer, samples=further, target=target, seconds=seconds, threads=threads,
                 progress=callback, checkpoint=checkpoint,
@@ -157,7 +153,7 @@ def solve(
                 threads=threads, progress=callback,
                 replicates=REPLICATES if replicates is None else replicates, checkpoint=checkpoint,
             )  # fmt: skip
-    if not result.finished:
+    if result.interrupted:
         hint = "" if checkpoint is None else f"; --resume goes on from {checkpoint}"
         note(f"interrupted: this is what there is{hint}")
     if json:
@@ -172,7 +168,7 @@ def solve(
         plot_run(result, plot, title=f"{result.algorithm.name} on {source.spec}")
         if not quiet:
             note(f"plot in {plot}")
-    end(result.finished, failed=bool((result.failed >= 0).all()))
+    end(not result.interrupted, failed=bool((result.failed >= 0).all()))
 
 
 def _tuned(made: type[Algorithm], file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
@@ -229,8 +225,8 @@ def _check_files(checkpoint: Path | None, resume: bool, plot: Path | None) -> No
     check_plot(plot)
 
 
-def _check_same(result: Result, checkpoint: Path, given: dict[str, Any]) -> None:
-    """What the command line says of a saved run must agree with the file."""
+def _check_same(result: Result, checkpoint: Path, given: dict[str, Any], scheduled: dict[str, float]) -> None:
+    """What the command line says of a saved run must agree with the file; ``scheduled`` is what made its steps."""
     found = asdict(result.algorithm) | {
         "algorithm": result.algorithm.name,
         "replicates": int(result.samples.size),
@@ -238,6 +234,11 @@ def _check_same(result: Result, checkpoint: Path, given: dict[str, Any]) -> None
     }
     for name, value in given.items():
         if value is not None and found[name] != value:
+            for key, target in scheduled.items():
+                raise SettingError(
+                    f"--{key} {target:g} makes {name} = {value!r}, but the run in {checkpoint} was made with "
+                    f"{found[name]!r}; leave --{key} out to go on to its end"
+                )
             raise SettingError(
                 f"{name} = {value!r}, but the run in {checkpoint} has {found[name]!r}; leave it out to go on"
             )

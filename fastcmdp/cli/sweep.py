@@ -77,7 +77,7 @@ def run(
             return
         if out is None and not spec.is_dir():
             raise SettingError("--out DIR is missing: the folder for the results")
-        with _reporting(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+        with reporting_sweep(silent=quiet or (json and not sys.stdout.isatty())) as callback:
             status = sweeps.run(
                 spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
                 batch_seconds=batch, progress=callback,
@@ -194,7 +194,7 @@ def _estimate(told: Estimate) -> str:
 
 
 @contextmanager
-def _reporting(silent: bool) -> Iterator[Callable[[Progress], object]]:
+def reporting_sweep(silent: bool) -> Iterator[Callable[[Progress], object]]:
     """A callback that shows progress on standard error: a bar on a terminal, else plain lines."""
     if silent:
         yield lambda _: None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from fastcmdp.cmdp import CMDP
+from fastcmdp.criteria import criterion_of
 from fastcmdp.envs.applications import dam, maintenance, taxi, treatment, two_echelon, wireless
 from fastcmdp.envs.chains import inventory, queue, river_swim
 from fastcmdp.envs.garnets import garnet
@@ -73,7 +75,7 @@ def from_spec(spec: str) -> CMDP:
     if kind == "gym":
         if "env" in settings:
             raise SettingError(f"unknown key in {spec!r}: 'env'")
-        return from_gymnasium(name, **settings)
+        return _stated(partial(from_gymnasium, name), settings)
     name = name.replace("-", "_")
     if name not in GENERATORS:
         raise SettingError(unknown("generator", name, GENERATORS))
@@ -81,7 +83,21 @@ def from_spec(spec: str) -> CMDP:
     for key in settings:
         if key not in valid:
             raise SettingError(unknown(f"setting of env:{name}", key, valid))
-    return GENERATORS[name](**settings)
+    return _stated(GENERATORS[name], settings)
+
+
+def _stated(make: Callable[..., CMDP], settings: dict[str, Any]) -> CMDP:
+    """The model, under the criterion that ``gamma`` names; limits that are not given become those of averages.
+
+    A limit d on a discounted sum is (1 - gamma) d on the average, with the generator's own gamma. For episodes it is
+    left as it is.
+    """
+    criterion = criterion_of(settings.get("gamma"))
+    if criterion == "discounted":
+        return make(**settings)
+    plain = make(**{key: value for key, value in settings.items() if key != "gamma"})
+    given = criterion == "episodes" or settings.get("limit") is not None
+    return plain.with_criterion(criterion, limits=plain.limits if given else plain.unit * plain.limits)
 
 
 def parse_settings(parts: Iterable[str], where: str) -> dict[str, Value]:

@@ -34,7 +34,7 @@ class Optimum:
         Constraint values of ``policy`` in the user's units.
     duals : float64[m]
         Multipliers >= 0: reward gained per unit by which a limit is loosened, both in the user's units. Where
-        several multipliers are optimal, one of them.
+        several multipliers are optimal, one of them; `fastcmdp.exact.multiplier_range` has the least and greatest.
     policy : float64[C]
         Action probabilities; randomised in general, uniform in states that it never visits.
     occupancy : float64[C]

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import expected
-from fastcmdp.exact.linear import DENSE_STATES, Floats, Integers, accuracy, solve
-from fastcmdp.exact.sweeps import Rows
+from fastcmdp.exact.linear import DENSE_STATES, LARGEST_SPARSE, Floats, Integers, accuracy, solve
+from fastcmdp.exact.sweeps import Chain, Rows
 
 MOST_ROUNDS = 1_000  # of policy iteration
 SWEEPS = 10  # of value iteration before the first evaluation
@@ -36,6 +36,14 @@ class Response(NamedTuple):
     values: Floats  # (S, k) of each signal
 
 
+class Guess(NamedTuple):
+    """Where a best response begins."""
+
+    values: Floats  # (S, k) of each signal
+    value: Floats  # (S,) of the weighted sum; overwritten
+    near: bool  # of this very response, all but
+
+
 class Control:
     """Best responses in one model."""
 
@@ -49,17 +57,16 @@ class Control:
         self,
         signals: Floats,
         weights: Floats,
-        start: Floats | None = None,
+        start: Guess | None = None,
         *,
-        near: bool = False,
         allowed: NDArray[np.bool_] | None = None,
         relative: float = 0.0,
     ) -> Response:
         """Maximise J of signals (C, k) @ weights (k,) over policies that take ``allowed`` choices.
 
-        ``start`` is a guess of the values (S, k) of each signal, with ``near`` of those of this very response.
-        The policy is evaluated for all signals at once, each time as exactly as the last sweep makes worth while,
-        at last to ``relative`` or, where that is less, to `accuracy`.
+        Policies are evaluated for the weighted sum alone, each time as exactly as the last sweep makes worth while,
+        and only the last one for each signal: at last to ``relative`` or, where that is less, to `accuracy`. Where
+        factors serve all columns at once, so are they evaluated.
         """
         cmdp, rows = self.cmdp, self.rows
         signal = signals @ weights
@@ -69,18 +76,28 @@ class Control:
         size = max(float(peaks @ np.abs(weights)), 1e-300)
         finest = max(accuracy(cmdp.gamma), relative)
         settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
-        values = np.zeros((cmdp.n_states, len(weights))) if start is None else start
+        if start is None:
+            start = Guess(np.zeros((cmdp.n_states, len(weights))), np.zeros(cmdp.n_states), near=False)
+        value, values = start.value.copy(), start.values
         choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
-        low, high = self._look(open_to, values @ weights, choices, cold=not near)
+        low, high = self._look(open_to, start.value, choices, cold=not start.near)
         allowance = max(finest, self._loose(low, high) / size)
         for _ in range(MOST_ROUNDS):
             taken = choices.copy()
-            chain, right = rows.chosen(taken, signals)
-            values = solve(chain, right, np.inf, start=values, relative=allowance, slowly=self._mixes_slowly)
-            value = values @ weights
+            chain = rows.chosen(taken)
+            together = self._together(
+                len(weights)
+            )  # as of now: the evaluation may find that the chain is slow
+            if together:
+                values = self._solve(chain, signals[taken], values, allowance)
+                value = values @ weights
+            else:
+                value = self._solve(chain, signal[taken, None], value[:, None], allowance)[:, 0]
             low, high = rows.improve(open_to, value, after, choices)
             same = high <= settled or np.array_equal(taken, choices)
             if same and allowance <= finest:
+                if not together:
+                    values = self._parted(chain, signals[taken], weights, value, values, finest)
                 attained = float(expected(cmdp, value[:, None])[0])
                 return Response(attained, attained + max(0.0, high) / (1 - cmdp.gamma), taken, values)
             allowance = finest if same else max(finest, self._loose(low, high) / size)
@@ -89,6 +106,25 @@ class Control:
             elif self._slow:
                 self._look(open_to, value, choices, cold=False)
         raise ModelError(f"policy iteration has not settled after {MOST_ROUNDS} rounds; gamma = {cmdp.gamma}")
+
+    def _together(self, n_signals: int) -> bool:
+        """Whether a policy is evaluated for all signals at once: by factors, or since there is but one."""
+        n_states = self.cmdp.n_states
+        return n_signals == 1 or n_states <= (LARGEST_SPARSE if self._slow else DENSE_STATES)
+
+    def _solve(self, chain: Chain, right: Floats, start: Floats, relative: float) -> Floats:
+        return solve(chain, right, np.inf, start=start, relative=relative, slowly=self._mixes_slowly)
+
+    def _parted(
+        self, chain: Chain, right: Floats, weights: Floats, value: Floats, start: Floats, relative: float
+    ) -> Floats:
+        """Values of each signal, where those of the weighted sum are known: the one of most weight is what is left."""
+        most = int(np.abs(weights).argmax())
+        others = [j for j in range(len(weights)) if j != most]
+        found = np.empty_like(start)
+        found[:, others] = self._solve(chain, right[:, others], start[:, others], relative)
+        found[:, most] = (value - found[:, others] @ weights[others]) / weights[most]
+        return found
 
     def _loose(self, low: float, high: float) -> float:
         """Residual up to which a policy is worth evaluating, after a sweep that changed values by low to high.

@@ -26,7 +26,10 @@ from fastcmdp.exact.infeasible import common_slack_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
+from fastcmdp.exact.sensitivity import multiplier_range
+from fastcmdp.text import unknown
 
+MOST_POINTS = 10**7
 EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
 
@@ -156,7 +159,7 @@ def frontier(
     """
     cmdp = table_of(cmdp)
     i = _number(cmdp, constraint)
-    points = whole("points", points, 2)
+    points = whole("points", points, 2, MOST_POINTS)
     if cmdp.n_constraints > 1:
         return _path(cmdp, i, points, progress)
     return _corners(cmdp, points, progress)
@@ -170,9 +173,14 @@ def _number(cmdp: CMDP, constraint: int | str | None) -> int:
         return names.index(constraint)
     if isinstance(constraint, int) and not isinstance(constraint, bool) and 0 <= constraint < len(names):
         return constraint
-    raise SettingError(
-        f"constraint is {constraint!r}; one of {names or 'none'}, by name or number, is expected"
-    )
+    if not names:
+        raise SettingError("the model has no constraint whose limit could vary; give it a cost and a limit")
+    if constraint is None:
+        raise SettingError(
+            f"the model has {len(names)} constraints: say whose limit is to vary, constraint={names[0]!r} for instance "
+            f"(on the command line --of {names[0]!r}); they are {', '.join(names)}"
+        )
+    raise SettingError(unknown("constraint", constraint, names))
 
 
 def _corners(cmdp: CMDP, points: int, progress: Callable[[Stage], None] | None) -> Frontier:
@@ -277,8 +285,9 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
         wanted[i] = limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearlyInfeasibleWarning)  # the path begins at the edge
-            best = optimum(cmdp.with_limits(wanted))
-        rewards[k], duals[k] = best.reward, best.duals[i]
+            at = cmdp.with_limits(wanted)
+            best = optimum(at)
+            rewards[k], duals[k] = best.reward, multiplier_range(at, best)[i]
         if progress is not None:
             progress(Stage("frontier", k + 1, best.gap))
     return Frontier(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.exact.control import Control, one_hot
+from fastcmdp.exact.control import Control, Guess, one_hot
 from fastcmdp.exact.evaluation import expected, occupancies
 from fastcmdp.exact.linear import Floats, accuracy
 
@@ -55,8 +55,8 @@ class Pool:
         """Add a best policy for the weighted sum of the signals, as exact as ``relative`` says; its number."""
         relative = relative if relative > accuracy(self.cmdp.gamma) else 0.0
         share = weights / np.abs(weights).sum()
-        start, near = self._guess(share)
-        response = self.control.respond(self.cmdp.signals, weights, start, near=near, relative=relative)
+        start = self._guess(share, float(np.abs(weights).sum()))
+        response = self.control.respond(self.cmdp.signals, weights, start, relative=relative)
         k = len(self.values)
         self.weights.append(share)
         self.choices.append(response.choices.astype(np.int32))
@@ -79,25 +79,31 @@ class Pool:
         self.choices[k], self.values[k] = self.choices[-1], self.values[-1]
         self.relative[k], self.bounds[k] = self.relative[-1], self.bounds[-1]
 
-    def _guess(self, share: Floats) -> tuple[Floats | None, bool]:
-        """State values of each signal, linear between the policies with the nearest weights; are these near?
+    def _guess(self, share: Floats, size: float) -> Guess | None:
+        """State values of each signal, linear between the policies with the nearest weights.
 
         As many policies as there are signals; where their weights lie in a plane of less dimension, the point of
-        it that is nearest.
+        it that is nearest. The value of the weighted sum is a function of the weights whose gradient the values of
+        the signals are: half of the gradient there and half of the one here gives it but for terms of third order.
         """
         kept = self._state_values
         apart = {k: float(np.abs(self.weights[k] - share).sum()) for k in kept}
         near = sorted(kept, key=lambda k: apart[k])[: max(2, len(share))]
+        if not near:
+            return None
         if len(near) < 2 or apart[near[0]] > FAR:
-            return (kept[near[0]] if near else None), False
+            return Guess(kept[near[0]], size * (kept[near[0]] @ share), near=False)
         base = self.weights[near[0]]
         spans = np.array([self.weights[k] - base for k in near[1:]]).T
         parts = np.linalg.lstsq(spans, share - base, rcond=1e-2)[0]
         parts *= min(1.0, 2.0 / max(float(np.abs(parts).sum()), 1e-300))  # no further than that
-        guess = (1 - parts.sum()) * kept[near[0]]
-        for part, k in zip(parts.tolist(), near[1:], strict=True):
-            guess += part * kept[k]
-        return guess, True
+        parts = np.append(1 - parts.sum(), parts)
+        off = parts @ np.array([self.weights[k] for k in near]) - share
+        values, value = np.zeros_like(kept[near[0]]), np.zeros(self.cmdp.n_states)
+        for part, k in zip(parts.tolist(), near, strict=True):
+            values += part * kept[k]
+            value += 0.5 * size * part * (kept[k] @ (self.weights[k] + share - off))
+        return Guess(values, value, near=True)
 
     def policy(self, k: int) -> Floats:
         """Action probabilities of policy k."""

@@ -130,12 +130,11 @@ class Rows:
         _by_blocks(bellman.fill_chain, arrays, self.n_states, len(prob), self.threads)
         return Chain(offset, target, prob, self.gamma, self.threads), right
 
-    def chosen(self, choices: Integers, signals: Floats) -> tuple[Chain, Floats]:
-        """The same for one choice in each state."""
-        begins = self.arrays[1]
-        offset = np.zeros(self.n_states + 1, dtype=np.int64)
-        np.cumsum(begins[choices + 1] - begins[choices], out=offset[1:])
+    def chosen(self, choices: Integers) -> Chain:
+        """P_pi of one choice in each state."""
+        offset = np.empty(self.n_states + 1, dtype=np.int64)
+        bellman.count_chosen(self.arrays[1], choices, offset)
         target, prob = np.empty(offset[-1], dtype=np.int32), np.empty(offset[-1])
         arrays = (*self.arrays[1:], choices, offset, target, prob)
         _by_blocks(bellman.fill_chosen, arrays, self.n_states, len(prob), self.threads)
-        return Chain(offset, target, prob, self.gamma, self.threads), signals[choices]
+        return Chain(offset, target, prob, self.gamma, self.threads)

@@ -72,7 +72,7 @@ def load(
     path: str | Path,
     reward: str | None = None,
     constraints: str | Sequence[str] | None = None,
-    gamma: float | None = None,
+    gamma: float | str | None = None,
     start: str | int | ArrayLike | None = None,
     *,
     files: Sequence[str | Path] | None = None,
@@ -93,8 +93,9 @@ def load(
     constraints : str or list of str, optional
         "NAME <= NUMBER" or "NAME >= NUMBER", on discounted sums. NAME is a reward, or "label:NAME", which counts
         visits to states with that label. Default: those that the file tells, if it is our own, else none.
-    gamma : float, optional
-        Discount factor in (0, 1); needed unless the file tells it.
+    gamma : float or str, optional
+        Discount factor in (0, 1), "average", or 1 for episodes that all end (`CMDP.with_criterion`); needed unless
+        the file tells it.
     start : str, int or (S,) array, optional
         A label (uniform over its states), "uniform" (over all states), a state, or probabilities. Default: the
         file's initial states, uniformly if there are several.

@@ -61,7 +61,7 @@ class Constraint(NamedTuple):
 class Problem(NamedTuple):
     """What a file says about the question: the discount, what to maximise, the constraints; None: nothing."""
 
-    gamma: float | None = None
+    gamma: float | str | None = None
     reward: str | None = None
     constraints: tuple[Constraint, ...] | None = None
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.cmdp import CMDP
+from fastcmdp.criteria import criterion_of
 from fastcmdp.errors import ModelError
 from fastcmdp.io.description import Constraint, Description, Problem, uniform
 from fastcmdp.text import nearest, visible
@@ -34,7 +35,7 @@ def build(
     *,
     reward: str | None = None,
     constraints: str | Sequence[str] | None = None,
-    gamma: float | None = None,
+    gamma: float | str | None = None,
     start: str | int | ArrayLike | None = None,
 ) -> CMDP:
     """The model that these choices make of a description; see `fastcmdp.load` for what they may be.
@@ -57,18 +58,19 @@ def build(
     gamma = saved.gamma if gamma is None else gamma
     if gamma is None:
         raise ModelError("this file has no discount factor: give gamma, in (0, 1), such as gamma=0.95")
+    criterion = criterion_of(gamma)
     objective = reward if reward is not None else saved.reward or _only_reward(description)
     bounds = list(saved.constraints or ()) if constraints is None else parse_constraints(constraints)
     names = [objective, *(bound.name for bound in bounds)]
     columns = [signal(description, name) for name in names]
-    return CMDP(
+    stated = CMDP(
         description.state_to_choice,
         description.choice_to_branch,
         description.branch_target,
         description.branch_prob,
         columns[0],
         columns[1:] or None,
-        gamma=gamma,
+        gamma=float(gamma) if criterion == "discounted" else 0.5,  # of no account for other criteria
         start=start_distribution(description, start),
         limits=[bound.limit for bound in bounds] or None,
         sense=[bound.sense for bound in bounds],
@@ -76,6 +78,7 @@ def build(
         names=_distinct(names),
         variables=description.variables,
     )
+    return stated.with_criterion(criterion)
 
 
 def with_problem(
@@ -83,13 +86,13 @@ def with_problem(
     *,
     reward: str | None = None,
     constraints: str | Sequence[str] | None = None,
-    gamma: float | None = None,
+    gamma: float | str | None = None,
     start: str | int | ArrayLike | None = None,
 ) -> Description:
     """The description with such a problem in place of what it tells itself, for the native format to keep."""
     saved = description.problem
     bounds = saved.constraints if constraints is None else tuple(parse_constraints(constraints))
-    if gamma is not None and not 0.0 < gamma < 1.0:
+    if criterion_of(gamma) == "discounted" and gamma is not None and not 0.0 < float(gamma) < 1.0:
         raise ModelError(f"gamma is {gamma}; it must be in (0, 1)")
     for name in [reward, *(bound.name for bound in bounds or ())]:
         if name is not None:
@@ -243,7 +246,8 @@ def text_summary(description: Description) -> str:
         lines.append(f"variables of a state: {', '.join(map(visible, told['variables']))}")
         lines.append(f"  state 0: {name_of_state(description.variables, 0)}")
     if told["gamma"] is not None:
-        lines.append(f"gamma: {told['gamma']:g}")
+        gamma = told["gamma"]
+        lines.append(f"gamma: {gamma if isinstance(gamma, str) else format(gamma, 'g')}")
     if told["reward"] is not None:
         goal = f"maximise {told['reward']}" + "".join(f", {line}" for line in told["constraints"])
         lines.append(visible(goal))

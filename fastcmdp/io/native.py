@@ -142,8 +142,10 @@ def _strings(meta: dict[str, Any], key: str) -> list[str]:
 
 def _problem(meta: dict[str, Any]) -> Problem:
     gamma, reward, given = meta.get("gamma"), meta.get("reward"), meta.get("constraints")
-    if not (gamma is None or isinstance(gamma, float)) or not (reward is None or isinstance(reward, str)):
-        raise ModelError("'gamma' in 'meta' must be a number, 'reward' a name")
+    if not (gamma is None or isinstance(gamma, float) or gamma in ("average", "episodes")) or not (
+        reward is None or isinstance(reward, str)
+    ):
+        raise ModelError("'gamma' in 'meta' must be a number or a criterion, 'reward' a name")
     if given is None:
         return Problem(gamma, reward, None)
     kinds = (str, str, float)

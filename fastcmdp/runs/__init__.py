@@ -1,5 +1,6 @@
 """Runs: the loop that moves them on, their record, what can be said of them, their files."""
 
+from fastcmdp.runs.frames import curves
 from fastcmdp.runs.outputs import Averages, interval
 from fastcmdp.runs.record import LAST_QUARTER, Record, even_points, excess, least_slack, new_record
 from fastcmdp.runs.result import Result
@@ -10,6 +11,7 @@ __all__ = [
     "Averages",
     "Record",
     "Result",
+    "curves",
     "even_points",
     "excess",
     "interval",

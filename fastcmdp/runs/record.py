@@ -212,7 +212,7 @@ class Record:
         if self.occupancies.shape[2]:
             policies = run.policies()
             for r in np.flatnonzero(~lost):
-                nu[r] = occupancy(self.cmdp, policies[r])
+                nu[r] = occupancy(self.cmdp, policies[r], start=self.occupancies[NOW, r] if i else None)
                 values[r] = self.cmdp.to_user_values(nu[r] @ self.cmdp.signals / (1.0 - self.cmdp.gamma))
         self.evaluating += time.perf_counter() - began
         self.decide(run)

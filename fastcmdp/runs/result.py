@@ -25,10 +25,12 @@ from fastcmdp.policies import Policy
 from fastcmdp.runs.accuracy import Accuracy, accuracy, windows
 from fastcmdp.runs.agent import Agent, agent_of
 from fastcmdp.runs.best import Best, best
+from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
 from fastcmdp.runs.outputs import GUARANTEES, Averages, interval, suffix_fraction, weighted
 from fastcmdp.runs.record import LAST_QUARTER, Record, excess
 from fastcmdp.runs.saved import write_run
+from fastcmdp.runs.summary import summary
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -80,8 +82,13 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether all outer steps are done (or every replicate has failed)."""
-        return self.trace.done == len(self.trace.outer)
+        """Whether all outer steps are done, by one replicate at least: where all have failed, the run is over."""
+        return not self.interrupted and bool((self.failed < 0).any())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is more to do, which ``resume`` does."""
+        return self.trace.done < len(self.trace.outer)
 
     @property
     def failed(self) -> Int:
@@ -117,6 +124,11 @@ class Result:
     def mixture(self) -> Averages:
         """Averages over the output: what the guarantee is about."""
         return self._averages(None)
+
+    @property
+    def own_estimates(self) -> Averages:
+        """Averages over the output from the run's own estimates of all outer steps."""
+        return self._averages(None, "estimate")
 
     @property
     def last_quarter(self) -> Averages:
@@ -367,76 +379,51 @@ class Result:
             "transitions_per_second": total / seconds if seconds > 0 else None,
         }
 
+    def to_pandas(self) -> Any:
+        """The record as a pandas frame, a row for each replicate and recorded outer step.
+
+        Indexed by ``replicate`` and ``outer``, with ``samples`` (transitions so far), for each signal its J of the
+        policy at that step and, as ``mixture NAME``, of the output so far, ``multiplier NAME`` for each constraint, and
+        ``gap`` and the worst ``violation`` of the output; all in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Pandas is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> result.to_pandas().loc[1].index.tolist()
+        [0, 1, 2, 4]
+        """
+        return frame(self)
+
+    def to_xarray(self) -> Any:
+        """The record as an xarray dataset over ``replicate``, ``outer``, ``signal`` and ``constraint``.
+
+        ``value`` and ``mixture`` are J of the policy at a step and of the output so far, ``multiplier``, ``samples``,
+        ``kept`` (outer steps in the output) and ``failed`` go with them; limits and the exact optimum are coordinates,
+        units stand in the attributes of each, settings and seed in those of the whole. Values are in the user's units.
+
+        Raises
+        ------
+        SettingError
+            Xarray is not installed.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> result = fc.solve(fc.envs.river_swim(), fc.PDANPG(outer=4, inner=5), replicates=2, trace=2)
+        >>> dict(result.to_xarray().value.sizes)
+        {'replicate': 2, 'outer': 4, 'signal': 2}
+        """
+        return dataset(self)
+
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
-        cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        total, seconds = int(self.samples.sum()), self.trace.seconds
-        lines = [
-            f"{self.algorithm.name} on {cmdp!r}",
-            f"{self.samples.size} replicates {self._stands()}, {total:.3g} transitions in {seconds:.1f} s"
-            + (f", {self.trace.evaluating:.1f} s of evaluations for the trace" if self.trace.exact else ""),
-            f"{'':24}{'learned (last quarter)':>24}{'mixture of all':>18}{'optimum':>14}{'limit':>14}",
-        ]
-        mixture = self.mixture
-
-        def row(name: str, learned: Float, mixed: Float, exact: float | None, limit: str) -> str:
-            shown = [f"{interval(x)['mean']:.6g}" if np.isfinite(x).any() else "-" for x in (learned, mixed)]
-            known = "-" if exact is None else f"{exact:.6g}"
-            return f"{name:24}{shown[0]:>24}{shown[1]:>18}{known:>14}{limit:>14}"
-
-        lines.append(
-            row(cmdp.names[0], late.reward, mixture.reward, None if best is None else best.reward, "")
-        )
-        for i, name in enumerate(cmdp.names[1:]):
-            known = None if best is None else float(best.constraints[i])
-            limit = f"{cmdp.sense[i]} {cmdp.limits[i]:.6g}"
-            lines.append(row(name, late.constraints[:, i], mixture.constraints[:, i], known, limit))
-        for i, name in enumerate(cmdp.names[1:]):
-            known = None if best is None else float(best.duals[i])
-            lines.append(row(f"multiplier of {name}", late.duals[:, i], mixture.duals[:, i], known, ""))
-        if best is not None:
-            lines.append(row("gap", late.gap, mixture.gap, None, ""))
-        if cmdp.n_constraints:
-            worst = [a.violation.max(axis=1) for a in (late, mixture)]
-            lines.append(row("violation", worst[0], worst[1], None, ""))
-            lines.append(
-                "(means over replicates; violation is the excess of each, so it can exceed that of the mean)"
-            )
-        lines += self._within(mixture)
-        return "\n".join(lines + self.notes())
-
-    def _stands(self) -> str:
-        """How far the run is, and up to where its averages go if that is less."""
-        if self.finished:
-            return "finished"
-        made, recorded = self.run.state.outer.clip(min=0), int(self.trace.outer[max(self.trace.done - 1, 0)])
-        least, most = int(made.min()), int(made.max())
-        told = f"{least}" if least == most else f"{least} to {most}"
-        till = (
-            "" if least == most == recorded else f" (averages up to step {recorded}, the last one recorded)"
-        )
-        return f"at outer step {told} of {self.algorithm.outer}{till}"
-
-    def _within(self, mixture: Averages) -> list[str]:
-        """How far off the figures of the mixture are at most, where not every policy of it is recorded."""
-        gap, violation = mixture.within[:, 0], mixture.within[:, 1:].max(axis=1, initial=0.0)
-        if not np.nanmax(np.append(gap, 0.0)) > 0.0:
-            return []
-        known = f"gap within {interval(gap)['mean']:.2g}"
-        if self.cmdp.n_constraints:
-            known += f", violation within {interval(violation)['mean']:.2g}"
-        n = int((self.trace.member[:, : self.trace.done] == 1).sum(axis=1).max())
-        estimate = self._averages(None, "estimate")
-        columns = [estimate.reward, *estimate.constraints.T]
-        own = ", ".join(
-            f"{name} {interval(column)['mean']:.6g}"
-            for name, column in zip(self.cmdp.names, columns, strict=True)
-            if np.isfinite(column).any()
-        )
-        return [
-            f"(the mixture from {n} of its policies, evaluated exactly: {known}, if J moves one way between them; "
-            f"the run's own estimates of all of them: {own}; trace=N evaluates more)"
-        ]
+        return summary(self)
 
     def save(self, path: str | Path) -> None:
         """Write the run to a .npz file, through a temporary name, so that no file is ever torn.

@@ -157,10 +157,10 @@ class GymSimulator(Simulator):
             ) from error
         return state
 
-    def world(self, *arguments: Any) -> Any:
+    def world(self, *arguments: Any, **named: Any) -> Any:
         """As of ``Simulator``; a run begins."""
         self._envs.raised = ""
-        return super().world(*arguments)
+        return super().world(*arguments, **named)
 
     def live_actions(self, *arguments: Any) -> Any:
         """As of ``Simulator``; a batch of rollouts begins."""

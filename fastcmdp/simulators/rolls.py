@@ -6,6 +6,7 @@ compiled in each process, in a second or two; kernels call it by address, once a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.draws import uniform, word
+from fastcmdp.kernels.learning.least_squares import HEAD, Layout, layout_of, write_products
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator.simulate import (
@@ -30,6 +32,7 @@ from fastcmdp.kernels.simulator.simulate import (
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.policies import BoundPolicy
 
+_LONG = 2**40  # a length that stands for one which is not known here
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
 _INTS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
@@ -41,6 +44,9 @@ _SIGNATURE = types.int64(
     types.int64,
     types.int64,
     types.int64,
+    types.int64,
+    _DOUBLES,
+    _DOUBLES,
     _DOUBLES,
     _DOUBLES,
     _INTS,
@@ -56,24 +62,31 @@ def make_roll(
     bound: BoundPolicy,
     sizes: tuple[int, int, int, int],
     by_choice: bool,
-    log_gamma_inverse: float,
+    gamma: float,
+    corrected: bool,
 ) -> Any:
     """Compile a rollout; returned is numba's callback, to be kept as long as its address is in use.
 
     ``features`` (state, out) writes all rows; ``bound`` holds a Linear or LiveNetwork; ``sizes`` are
     numbers in a state, actions, features and costs. The rollout begins at the start (slot -1; its last state is then
     kept in slot ``job`` of visited), or in a visited state, with an action that is given or drawn (-1).
+
+    ``corrected``: by a critic that is linear in the features. Then total holds, after the sums of the F signals, those
+    of gamma Wbar(s_{j+1}) - W(s_j, a_j), and Wbar(s_0); each state that is reached is put on the tape.
     """
     n_state, _, _, m = sizes
     d = bound.n_parameters
-    body = _loop(step, reset, features, fork, bound, sizes, by_choice, log_gamma_inverse)
+    body = _loop(step, reset, features, fork, bound, sizes, by_choice, gamma, corrected)
+    n_sums = 3 * (1 + m)
 
-    def roll(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
+    def roll(  # type: ignore[no-untyped-def]
+        theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
+    ):
         try:
             return body(
                 carray(theta, (d,)), carray(rng, (4,)), carray(visited, ((max(job, slot) + 1) * n_state,)), slot,
-                action, job, careful != 0, carray(total, (1 + m,)), carray(before, (n_state,)), carray(fault, (4,)),
-                carray(stop, (1,)),
+                action, job, careful != 0, wanders != 0, carray(critic, (_LONG,)), carray(tape, (_LONG,)),
+                carray(total, (n_sums,)), carray(before, (n_state,)), carray(fault, (4,)), carray(stop, (1,)),
             )  # fmt: skip
         except Exception:
             fault[0] = RAISED
@@ -95,74 +108,190 @@ def _put(out, first, state):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy", forceinline=True)
-def _fault_of(total, state):  # type: ignore[no-untyped-def]
+def _fault_of(total, n, state):  # type: ignore[no-untyped-def]
     """What a step has left that is not finite; 0: nothing."""
-    if not is_finite(total, total.shape[0]):
+    if not is_finite(total, n):
         return STEP_FAULT
     return 0 if is_finite(state, state.shape[0]) else STATE_FAULT
 
 
-def _loop(
-    step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int],
-    by_choice: bool, log_gamma_inverse: float,
-) -> Any:  # fmt: skip
-    """The loop over the user's functions, of arrays."""
-    n_state, n_actions, n_features, m = sizes
-    n_rows = n_actions if by_choice else 1
-    net, width = bound.data, bound.n_hidden
-    forks = fork is not None
-    do_fork: Any = fork if forks else njit(_no_fork)
+@njit(error_model="numpy", forceinline=True)
+def _read_critic(layout, gamma, first, x, z, critic, value, total):  # type: ignore[no-untyped-def]
+    """W of all actions to value, and Wbar's part of the sums of a corrected rollout to total."""
+    n_signals, n_actions = layout.n_signals, layout.n_actions
+    for f in range(n_signals):
+        mean = 0.0
+        for a in range(n_actions):
+            block, row = (0, a) if layout.n_rows > 1 else (a, 0)
+            w = 0.0
+            for i in range(layout.n):
+                w += critic[f * layout.d + block * layout.n + i] * x[row * layout.n + i]
+            value[f * n_actions + a] = w
+            mean += z[a] * w
+        total[n_signals + f] += 0.0 if first else gamma * mean
+        if first:
+            total[2 * n_signals + f] = mean
 
-    @njit(error_model="numpy")
-    def body(theta, rng, visited, slot, action, job, careful, total, before, fault, stop):  # type: ignore[no-untyped-def]
-        state, costs = np.empty(n_state), np.zeros(max(m, 1))
-        x, z, hidden = np.empty(n_rows * n_features), np.empty(n_actions), np.empty(width)
-        horizon = geometric_horizon(word(rng), log_gamma_inverse)
-        fault[0] = 0
-        if careful:  # fault says what is under way: at first reset
-            fault[1], fault[2] = -1, -1
-        for k in range(m + 1):
-            total[k] = 0.0
+
+@njit(error_model="numpy", forceinline=True)
+def _write_record(layout, x, z, tape):  # type: ignore[no-untyped-def]
+    """Put a state on the tape, with no action yet; return where, or -1 where the tape is full."""
+    if tape[0] >= tape[1]:
+        return -1
+    at = HEAD + np.int64(tape[0]) * layout.words
+    tape[0] += 1.0
+    tape[at] = -1.0
+    at_x = at + 1 + layout.n_signals
+    for i in range(layout.n_rows * layout.n):
+        tape[at_x + i] = x[i]
+    for a in range(layout.n_actions):
+        tape[at_x + layout.n_rows * layout.n + a] = z[a]
+    return at
+
+
+@njit(error_model="numpy", forceinline=True)
+def _draw_action(z, n_actions, total, wanders, begins, u):  # type: ignore[no-untyped-def]
+    """The action that u in [0, 1) falls on: with the weights z, or uniform in part or, at the beginning, in full."""
+    if wanders and begins:
+        return min(np.int64(u * n_actions), n_actions - 1)
+    if wanders:
+        u *= 2.0
+        if u < 1.0:
+            return min(np.int64(u * n_actions), n_actions - 1)
+        u -= 1.0
+    return draw_weighted(z, n_actions, u * total)
+
+
+def _beginning(reset: Any, fork: Any, forks: bool, n_state: int) -> Any:
+    """Bring a state to a start, or to a visited one; what is wrong with it is returned."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def begin(state, rng, visited, slot):  # type: ignore[no-untyped-def]
         for i in range(n_state):
             state[i] = 0.0 if slot < 0 else visited[slot * n_state + i]
         if slot < 0:
             reset(state, rng)
             if not is_finite(state, n_state):
-                fault[0] = RESET_FAULT
-                return horizon + 1
+                return RESET_FAULT
         elif forks:
-            do_fork(state, 0, rng)
-        for t in range(horizon + 1):
+            fork(state, 0, rng)
+        return 0
+
+    return begin
+
+
+def _sight(features: Any, net: Any, n_features: int, n_rows: int, n_actions: int) -> Any:
+    """Write the features of a state to x and the weights of its actions to z; return their sum, or NaN."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def see(theta, state, x, z, hidden):  # type: ignore[no-untyped-def]
+        for i in range(n_rows * n_features):
+            x[i] = 0.0
+        features(state, x)
+        live_logits(net, theta, x, n_features, n_rows, hidden, z)
+        return softmax_weights(z, n_actions)
+
+    return see
+
+
+def _critic(layout: Layout, gamma: float) -> Any:
+    """Make z probabilities, read the critic, and put the state on the tape; return where."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def correct(weights, first, x, z, phi, critic, value, total, tape):  # type: ignore[no-untyped-def]
+        for a in range(layout.n_actions):
+            z[a] /= weights
+        write_products(layout, x, phi, 0)
+        _read_critic(layout, gamma, first, phi, z, critic, value, total)
+        return _write_record(layout, phi, z, tape)
+
+    return correct
+
+
+def _transition(step: Any, m: int, n_actions: int, corrected: bool) -> Any:
+    """Call step and add up what it gives; with a critic, also put it on the tape."""
+
+    @njit(error_model="numpy", forceinline=True)
+    def move(state, action, rng, costs, total, value, tape, at):  # type: ignore[no-untyped-def]
+        for i in range(m):
+            costs[i] = 0.0
+        reward = step(state, action, rng, costs)
+        total[0] += reward
+        for i in range(m):
+            total[1 + i] += costs[i]
+        if corrected:
+            for f in range(1 + m):
+                total[1 + m + f] -= value[f * n_actions + action]
+            if at >= 0:
+                tape[at], tape[at + 1] = action, reward
+                for i in range(m):
+                    tape[at + 2 + i] = costs[i]
+
+    return move
+
+
+def _loop(
+    step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int],
+    by_choice: bool, gamma: float, corrected: bool,
+) -> Any:  # fmt: skip
+    """The loop over the user's functions, of arrays."""
+    n_state, n_actions, n_features, m = sizes
+    n_rows, width, log_gamma_inverse = n_actions if by_choice else 1, bound.n_hidden, 1.0 / math.log(gamma)
+    layout = layout_of(n_features, n_actions, by_choice, 1 + m)
+    forks, n_sums = fork is not None, 3 * (1 + m) if corrected else 1 + m
+    do_fork: Any = fork if forks else njit(_no_fork)
+    begin, see = (
+        _beginning(reset, do_fork, forks, n_state),
+        _sight(features, bound.data, n_features, n_rows, n_actions),
+    )
+    correct, move = _critic(layout, gamma), _transition(step, m, n_actions, corrected)
+
+    @njit(error_model="numpy")
+    def body(  # type: ignore[no-untyped-def]
+        theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
+    ):
+        state, costs, hidden = np.empty(n_state), np.zeros(max(m, 1)), np.empty(width)
+        x, z = np.empty(n_rows * n_features), np.empty(n_actions)
+        value = np.empty(n_actions * (1 + m)) if corrected else x  # not used then
+        phi = np.empty(layout.n_rows * layout.n) if corrected else x
+        horizon = geometric_horizon(word(rng), log_gamma_inverse)
+        if careful:  # fault says what is under way: at first reset
+            fault[1], fault[2] = -1, -1
+        total[:n_sums] = 0.0
+        fault[0] = begin(state, rng, visited, slot)
+        if fault[0] != 0:
+            return horizon + 1
+        given, at = action >= 0 and not wanders, 0
+        for t in range(horizon + 2 if corrected else horizon + 1):
             if leaves(stop):
                 break
             if careful:  # then features
                 _put(before, 0, state)
                 fault[1], fault[2] = t, -1
-            if t > 0 or action < 0:
-                for i in range(n_rows * n_features):
-                    x[i] = 0.0
-                features(state, x)
-                live_logits(net, theta, x, n_features, n_rows, hidden, z)
-                weights = softmax_weights(z, n_actions)
+            weights = 1.0
+            if corrected or t > 0 or not given:
+                weights = see(theta, state, x, z, hidden)
                 if not weights >= 1.0:
                     fault[0] = FEATURES_FAULT
                     break
-                action = draw_weighted(z, n_actions, uniform(rng) * weights)
+            if corrected:
+                at = correct(weights, t == 0, x, z, phi, critic, value, total, tape)
+                weights = 1.0
+                if t > horizon:
+                    break
+            if t > 0 or not given:
+                action = _draw_action(z, n_actions, weights, wanders, t == 0, uniform(rng))
             if slot < 0 and t == horizon:
                 fault[3] = action
                 _put(visited, job * n_state, state)
                 if forks:
                     do_fork(visited[job * n_state : (job + 1) * n_state], 1, rng)
-            for i in range(m):
-                costs[i] = 0.0
             fault[2] = action  # then step
-            total[0] += step(state, action, rng, costs)
-            for i in range(m):
-                total[1 + i] += costs[i]
-            if careful and _fault_of(total, state) != 0:
+            move(state, action, rng, costs, total, value, tape, at)
+            if careful and _fault_of(total, 1 + m, state) != 0:
                 break
         if fault[0] == 0:
-            fault[0] = _fault_of(total, state)
+            fault[0] = _fault_of(total, 1 + m, state)
         return horizon + 1
 
     return body

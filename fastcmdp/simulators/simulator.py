@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastcmdp.check import seed_number
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
+from fastcmdp.simulators.faults import fault_text
 from fastcmdp.simulators.functions import (
     Function,
     copy_state,
@@ -122,8 +124,7 @@ class Simulator(Units):
     True
     """
 
-    source = "rng"  # what a simulator is to draw from
-    first_action = 0  # as the user numbers actions
+    source, first_action = "rng", 0  # what a simulator is to draw from; how the user numbers actions
 
     def __init__(
         self,
@@ -230,9 +231,7 @@ class Simulator(Units):
 
     def stream(self, seed: int = 0) -> Words:
         """A stream to draw from, uint64[4]: the state of ``numpy.random.SFC64(SeedSequence(seed))``."""
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-            raise SettingError(f"seed = {seed!r}: an integer of at least 0 is expected")
-        return words_of(np.random.SeedSequence(seed))
+        return words_of(np.random.SeedSequence(seed_number(seed)))
 
     def start(self, rng: Words) -> Float:
         """A start state, float64[n_state]; advances the stream.
@@ -299,8 +298,10 @@ class Simulator(Units):
 
     # Runs through the kernels.
 
-    def world(self, bound: Any, chains: bool = False) -> kernel.World:
+    def world(self, bound: Any, chains: bool = False, corrected: bool = False) -> kernel.World:
         """What kernels read, for runs with such a (bound) policy: to run rollouts, or with ``chains`` chains.
+
+        ``corrected``: rollouts that a critic corrects (``rolls.py``).
 
         The first time for a kind of policy, or for chains, this compiles.
         """
@@ -311,11 +312,11 @@ class Simulator(Units):
         if chains and "step" not in made:
             made["step"] = step_callback(self._step.compiled, self.n_state, m)
             made["reset"] = reset_callback(self._reset.compiled, self.n_state)
-        key = (type(bound.data), *bound.data)
+        key = (corrected, type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
                 self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
-                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, 1.0 / math.log(self.gamma),
+                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, float(self.gamma), corrected,
             )  # fmt: skip
         return kernel.World(
             roll=0 if chains else self._rolls[key].address,
@@ -343,7 +344,7 @@ class Simulator(Units):
             visited=np.zeros((slots, self.n_state)),
             state=np.zeros(self.n_state),
             before=np.zeros(self.n_state),
-            total=np.zeros(1 + self.n_constraints),
+            total=np.zeros(3 * (1 + self.n_constraints)),
             features=np.zeros(self.n_rows * self.n_features),
             logit=np.zeros(self.n_actions),
             hidden=np.zeros(bound.n_hidden),
@@ -353,26 +354,7 @@ class Simulator(Units):
 
     def fault(self, actions: kernel.LiveActions) -> str:
         """What went wrong in a run with these actions, in a sentence; "" if nothing did."""
-        code, after, action, _ = actions.fault.tolist()
-        if code == 0:
-            return ""
-        what = {
-            kernel.STEP_FAULT: "the reward or a cost of step was not finite",
-            kernel.STATE_FAULT: "step left a state that is not finite",
-            kernel.FEATURES_FAULT: f"{self._features.kind} raised or were not finite, or the logits overflowed",
-            kernel.RESET_FAULT: "reset left a state that is not finite",
-            kernel.RAISED: "step, reset or features raised an exception",
-            kernel.WALK_FAULT: "step raised, or its reward or a cost was not finite",
-            kernel.WALK_RESET_FAULT: "reset raised, or left a state that is not finite",
-        }[code]
-        if self._fork.compiled is not None:
-            return what
-        if code in (kernel.RESET_FAULT, kernel.WALK_RESET_FAULT) or after < 0:
-            return "reset raised an exception" if code == kernel.RAISED else what
-        if code == kernel.RAISED:
-            what = f"{'step' if action >= 0 else self._features.kind} raised an exception"
-        chosen = f", action {action}" if action >= 0 else ""
-        return f"{what} (state {actions.before.tolist()}{chosen}, {after} steps into a rollout)"
+        return fault_text(actions, self._features.kind, self._fork.compiled is not None)
 
     def evaluate(
         self,

@@ -105,7 +105,7 @@ class Models:
         kind = {name: getattr(self, name) for name in KINDS if getattr(self, name) is not None}
         return kind | dict(self.settings)
 
-    def count(self, gammas: Sequence[float] = ()) -> int:
+    def count(self, gammas: Sequence[float | str] = ()) -> int:
         """How many models the grid has, at most: `expand` makes each once."""
         lengths = {
             key: len(as_list(value))
@@ -123,7 +123,7 @@ class Models:
         spec = self.model
         return "gamma" in self.settings or (spec is not None and re.search(r"[?&]gamma=", spec) is not None)
 
-    def expand(self, folder: Path = Path(), gammas: Sequence[float] = ()) -> list[Model]:
+    def expand(self, folder: Path = Path(), gammas: Sequence[float | str] = ()) -> list[Model]:
         """All models of the grid; files are sought from ``folder``; ``gammas`` are for those that give none."""
         settings = dict(self.settings)
         spec = self.model
@@ -133,7 +133,8 @@ class Models:
         if path is not None:
             found = []
             for gamma in as_list(settings.pop("gamma", None)):
-                naming = settings if gamma is None else settings | {"gamma": float(gamma)}
+                told = gamma if isinstance(gamma, str) or gamma is None else float(gamma)
+                naming = settings if told is None else settings | {"gamma": told}
                 query = "&".join(f"{key}={query_text(value)}" for key, value in naming.items())
                 full = dict(naming)
                 if "files" in full:

@@ -62,7 +62,9 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
     for table in (found, *(t for t in as_list(found.get("algorithms")) if isinstance(t, dict))):
         for key in ("epsilon", "samples", "gamma"):
             if table is found or key != "gamma":
-                table |= {key: [table[key]]} if is_number(table.get(key)) else {}
+                value = table.get(key)
+                one = is_number(value) or (key == "gamma" and isinstance(value, str))
+                table |= {key: [value]} if one else {}
     if isinstance(found.get("algorithms"), str | list):
         found["algorithms"] = named(as_list(found["algorithms"]))
     if isinstance(found.get("models"), list):

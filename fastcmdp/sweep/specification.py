@@ -143,7 +143,7 @@ class Sweep:
         Most expected transitions of a run. Of the targets of an algorithm on a model that would take more, the
         first is run with a schedule for so many and marked as capped, the others are left out.
     gamma : sequence of float, or one
-        Discount factors for models that give none.
+        Discount factors for models that give none; "average" and 1 (episodes) among them.
     title : str
     folder : Path
         Where files are sought.
@@ -175,7 +175,7 @@ class Sweep:
     seed: int = 0
     points: int = 20
     cap: float | None = None
-    gamma: Sequence[float] = ()
+    gamma: Sequence[float | str] = ()
     title: str = ""
     folder: Path = field(default=Path(), compare=False)
     constants: InitVar[Any] = None
@@ -299,8 +299,10 @@ def check(found: Mapping[str, Any], where: Where) -> None:
         _check_policy(found["policy"], where)
     _check_lists(found, where)
     gammas = found.get("gamma", [])
-    inside = isinstance(gammas, list) and all(is_positive(gamma) and gamma < 1 for gamma in gammas)
-    require_at(inside, where("gamma"), "gamma", gammas, "a list of numbers between 0 and 1")
+    inside = isinstance(gammas, list) and all(
+        gamma in ("average", "episodes", 1) or (is_positive(gamma) and gamma < 1) for gamma in gammas
+    )
+    require_at(inside, where("gamma"), "gamma", gammas, 'numbers between 0 and 1, "average", or 1 (episodes)')
     for name in ("models", "algorithms"):
         tables = found.get(name)
         require_at(

@@ -26,7 +26,7 @@ from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import evaluate_many
-from fastcmdp.kernels import jit
+from fastcmdp.kernels.sources import digest
 from fastcmdp.policy_names import policy_named
 from fastcmdp.runs import Record, new_record
 from fastcmdp.runs.loop import Crew, Stopped, follow
@@ -131,7 +131,7 @@ def identity() -> dict[str, Any]:
     """What must agree between the coordinator and its workers: versions, and the sources of all kernels."""
     return {
         "fastcmdp": fastcmdp.__version__,
-        "kernels": jit._SOURCES[:16],
+        "kernels": digest(""),
         "rows": ROWS,
         "algorithms": {name: made.version for name, made in ALGORITHMS.items()},
     }
@@ -232,9 +232,8 @@ class _Cache:
         self.worlds: OrderedDict[str, tuple[threading.Lock, list[World]]] = OrderedDict()
 
     def get(self, group: Group) -> World:
-        # Simulators are prepared otherwise for chains.
-        chains = algorithm_by_name(group.algorithm).simulation == "chains"
-        key = f"{group.fingerprint} {group.model.label} {group.policy_fingerprint} {chains}"
+        simulation = algorithm_by_name(group.algorithm).simulation  # simulators are prepared for it
+        key = f"{group.fingerprint} {group.model.label} {group.policy_fingerprint} {simulation}"
         with self.lock:
             entry = self.worlds.setdefault(key, (threading.Lock(), []))
             self.worlds.move_to_end(key)
@@ -242,14 +241,14 @@ class _Cache:
                 self.worlds.popitem(last=False)
         with entry[0]:
             if not entry[1]:
-                entry[1].append(_world(group, chains))
+                entry[1].append(_world(group, simulation))
             return entry[1][0]
 
 
 _CACHE = _Cache()
 
 
-def _world(group: Group, chains: bool) -> World:
+def _world(group: Group, simulation: str) -> World:
     model = build(group.model)
     if model.fingerprint() != group.fingerprint:
         raise Refused(changed(group.model, f"on {platform.node()}"))
@@ -259,7 +258,7 @@ def _world(group: Group, chains: bool) -> World:
         raise Refused(
             f"{named.features or named}: the policy has changed since the sweep began: results would mix"
         )
-    return world_of(model, policy, None, DRAWS, chains=chains)
+    return world_of(model, policy, None, DRAWS, simulation=simulation)
 
 
 def changed(model: Model, where: str = "") -> str:

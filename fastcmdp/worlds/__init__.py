@@ -57,9 +57,9 @@ def world_of(
     known: Optimum | bool | None = None,
     draws: str = "fast",
     *,
-    chains: bool = False,
+    simulation: str = "rollouts",
 ) -> World:
-    """A problem as runs see it; ``known`` as in `TableWorld.of`, ``chains``: a simulator is walked, not rolled out.
+    """A problem as runs see it; ``known`` as in `TableWorld.of`, ``simulation``: how a simulator is run.
 
     Raises
     ------
@@ -71,4 +71,4 @@ def world_of(
         return TableWorld.of(model, policy, known, draws)
     if known:
         raise SettingError("optimum is given or asked for, and a simulator has none: leave it out")
-    return SimulatedWorld.of(model, policy, chains=chains)
+    return SimulatedWorld.of(model, policy, simulation or "rollouts")

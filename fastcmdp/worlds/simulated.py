@@ -20,10 +20,11 @@ class SimulatedWorld(World):
     """A `Simulator` with the compiled functions that rollouts or chains call."""
 
     model: Simulator
+    simulation: str = "rollouts"
 
     @classmethod
-    def of(cls, simulator: Simulator, policy: Policy, *, chains: bool = False) -> Self:
-        """Bind a policy class to a simulator and compile it for rollouts, or for chains.
+    def of(cls, simulator: Simulator, policy: Policy, simulation: str = "rollouts") -> Self:
+        """Bind a policy class to a simulator and compile it for "rollouts", "corrected" ones, or "chains".
 
         Raises
         ------
@@ -31,11 +32,11 @@ class SimulatedWorld(World):
             A policy class that does not fit.
         """
         bound = policy.on_simulator(simulator)
-        return cls(simulator, simulator.world(bound, chains), bound)
+        return cls(simulator, _compiled(simulator, bound, simulation), bound, simulation=simulation)
 
     def __reduce__(self) -> Any:
         """Pickled without the addresses of functions, which are compiled again."""
-        return _again, (self.model, self.policy, self.tables.roll == 0)
+        return _again, (self.model, self.policy, self.simulation)
 
     @property
     def start(self) -> Float:
@@ -86,6 +87,10 @@ class SimulatedWorld(World):
         return self.model.fault(actions)
 
 
-def _again(simulator: Simulator, bound: BoundPolicy, chains: bool) -> SimulatedWorld:
+def _compiled(simulator: Simulator, bound: BoundPolicy, simulation: str) -> Any:
+    return simulator.world(bound, simulation == "chains", simulation == "corrected")
+
+
+def _again(simulator: Simulator, bound: BoundPolicy, simulation: str) -> SimulatedWorld:
     """A pickled world in another process."""
-    return SimulatedWorld(simulator, simulator.world(bound, chains), bound)
+    return SimulatedWorld(simulator, _compiled(simulator, bound, simulation), bound, simulation=simulation)

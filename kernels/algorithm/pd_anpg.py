@@ -170,8 +170,28 @@ def mean_and_variance(total, n, k):
     return mean, square / (n - 1)
 
 
+@generic("solver")
+def add_bonus(solver, tables, actions, last_pair, target):
+    """Add to the targets what a regulariser of the solver says of the rollouts' last pairs."""
+
+
+@add_bonus.otherwise
+def add_nothing(solver, tables, actions, last_pair, target):
+    pass
+
+
+@generic("solver")
+def ridge(solver):
+    """Weight of lambda^2 / 2 in the Lagrangian: the dual step forgets at this rate times zeta."""
+
+
+@ridge.otherwise
+def no_ridge(solver):
+    return 0.0
+
+
 @kernel
-def move_duals(steps, state, total, r, n_inner, root_k):
+def move_duals(solver, steps, state, total, r, n_inner, root_k):
     """The dual step of replicate r, from the batch's estimates of J; in a pilot step its lengths are measured only."""
     dual = state.dual[r]
     m = dual.shape[0]
@@ -185,7 +205,8 @@ def move_duals(steps, state, total, r, n_inner, root_k):
             zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
         if state.outer[r] >= 0:
             state.sums[r, 1 + m + i] += dual[i]
-            moved = dual[i] - zeta * (estimate - steps.margin[i])
+            kept = max(1.0 - zeta * ridge(solver), 0.0) * dual[i]
+            moved = kept - zeta * (estimate - steps.margin[i])
             dual[i] = min(max(moved, 0.0), steps.dual_max[i])
 
 
@@ -217,6 +238,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
             for i in range(m):
                 a += dual[i] * work.advantage[h, 1 + i]
             work.target[h] = a * tables.horizon
+        add_bonus(solver, tables, actions, work.last_pair, work.target[:n_inner])
         solve(solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
         norm = natural_norm(work.scores, work.omega[:n_slots], n_inner)
         if not math.isfinite(norm):
@@ -227,7 +249,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
         if learning:
             n = n_inner + 1 if steps.fresh else n_inner
             add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
-        move_duals(steps, state, work.occupancy_total, r, n_inner, root_k)
+        move_duals(solver, steps, state, work.occupancy_total, r, n_inner, root_k)
         eta = steps.eta_scale
         if steps.adaptive_eta:
             level = level_of(state, r, 0)

@@ -1,4 +1,4 @@
-"""The outer loop of PD-ANPG with a critic as control variate, on tables with tabular softmax policies."""
+"""The outer loop of PD-ANPG with a critic as control variate."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastcmdp.kernels.algorithm.cv_critic import begin_batch, learn_critic, look_at_pairs, run_corrected
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
-from fastcmdp.kernels.learning.counts import back_up, count
+from fastcmdp.kernels.learning.compatible import (
+    add_misfit,
+    holding,
+    learn_direction,
+    n_rows,
+    response,
+    step_along,
+)
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
-from fastcmdp.kernels.sampling.corrected import corrected_rollouts
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.words import U64
@@ -23,9 +32,10 @@ PROXIMAL = 0.05  # weight of the multipliers' proximal term
 DUAL_MOST = 100.0  # multipliers in units of sd_r / sd_i, at most
 MEMORY = 0.97  # of the measurements
 LEAST = 0.01  # of the signals' own spreads stays where they cancel, as in a model with one decision
+PULL = 2.0  # theta is drawn to the start by PULL / k, where it is no logit
 ROUNDING = (64.0 * 2.0**-52) ** 2  # a smaller spread, relative to the horizon squared, is none
 DEPTH = (
-    15.0  # logits are at most so far below the largest of their state, or further for advantages that are far
+    15.0  # logits are at most so far below the largest of their state; further for advantages that are far
 )
 TRUST = 0.3  # of Lemma 6's steps, where the targets' noise is below the advantages' spread; less where it is above
 
@@ -40,27 +50,41 @@ class Steps(NamedTuple):
     eta: float  # largest step of the logits, in units of the advantages' spread
     dual: float  # share of a violation that a step of length 1 is to undo
     far: np.ndarray  # float64[F]: an advantage beyond counts as this much in measurements
+    score_bound: float  # G^2
 
 
 class RunState(NamedTuple):
     """A run of R replicates: all that is needed to go on, and nothing else. F = 1 + m signals."""
 
-    theta: np.ndarray  # float64[R, C]
+    theta: np.ndarray  # float64[R, d]
     dual: np.ndarray  # float64[R, m]
     rng: np.ndarray  # uint64[R, 4, LANES]
     outer: np.ndarray  # int64[R]: outer steps done
     samples: np.ndarray  # int64[R]: transitions drawn
     failed: np.ndarray  # int64[R]: outer step at which a number ceased to be finite, or -1
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
-    critic: np.ndarray  # float64[R, C, F]: W
-    branch_count: np.ndarray  # float64[R, B]
-    choice_count: np.ndarray  # float64[R, C]
+    critic: np.ndarray  # float64[R, C, F]: W; on simulators float64[R, F, d], its weights
+    evidence: (
+        np.ndarray
+    )  # float64[R, B + C]: counts of branches and of choices; on simulators see least_squares.py
     dual_mean: np.ndarray  # float64[R, m]: multipliers lately
     gram: np.ndarray  # float64[R, F, F]: E_nu E_pi of products of the critic's advantages
     spread: np.ndarray  # float64[R, F, F]: E_nu of covariances of W over uniform actions
     excess: np.ndarray  # float64[R, F]: by how much J exceeds the critic's
     value: np.ndarray  # float64[R, F]: J as it is known before the batch at hand
     noise: np.ndarray  # float64[R]: mean square of the targets of the inner loop; 0: none yet
+    direction: np.ndarray  # float64[R, F, d]: where the inner loop begins, or none (compatible.py)
+
+
+class Look(NamedTuple):
+    """What is read of the states of a batch's pairs."""
+
+    n_actions: np.ndarray  # int64[H]
+    prob: np.ndarray  # float64[H, A]
+    advantage: np.ndarray  # float64[H, A, F]: W - Wbar
+    row: np.ndarray  # float64[2H, F]: W - Wbar of the pairs, and of choices of the same states in turn
+    chance: np.ndarray  # float64[2H]: their probabilities
+    move: np.ndarray  # float64[2H, F]: see compatible.py
 
 
 class Work(NamedTuple):
@@ -68,71 +92,40 @@ class Work(NamedTuple):
 
     job_choice: np.ndarray  # int64[2H]
     job_wanders: np.ndarray  # uint64[2H]
-    pair: np.ndarray  # int64[H]
+    pair: np.ndarray  # int64[2H]: those of the batch, and choices of the same states in turn
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H, F]
     correction: np.ndarray  # float64[2H, F]
-    record: Any  # (uint64[C W], float64[C W]): see corrected.py
-    seen: np.ndarray  # uint64[n]
-    mean: np.ndarray  # float64[S, F]: Wbar
+    space: Any  # Counted or Fitted
     plug: np.ndarray  # float64[F]: the critic's J
+    look: Look
     matrix: np.ndarray  # float64[m, m]
     linear: np.ndarray  # float64[m]
+    origin: np.ndarray  # float64[d]: theta at the start
     target: np.ndarray  # float64[H]
     scores: Any
     inner: InnerState
     weights: Weights
     omega: np.ndarray  # float64[slots]
-    space: RowSpace
+    row_space: RowSpace
 
 
 @kernel
-def read_critic(tables, graph, gamma, prob, critic, choice_count, record, mean, plug):
-    """Fill Wbar under pi, the records of the rollouts and the critic's J.
-
-    An action that was never tried counts as the average of those that were: W is written there.
-    """
-    state_to_choice, signal, n_signals = tables.state_to_choice, tables.choice_signal, tables.n_signals
-    out, words = record[1], tables.words
-    for s in range(mean.shape[0]):
-        first, end = state_to_choice[s], state_to_choice[s + 1]
-        tried = 0.0
-        for k in range(n_signals):
-            mean[s, k] = 0.0
-        for q in range(first, end):
-            if choice_count[q] > 0.0:
-                tried += prob[q]
-                for k in range(n_signals):
-                    mean[s, k] += prob[q] * critic[q, k]
-        if tried > 0.0:
-            for k in range(n_signals):
-                mean[s, k] /= tried
-        for q in range(first, end):
-            for k in range(n_signals):
-                if choice_count[q] == 0.0:
-                    critic[q, k] = mean[s, k]
-                out[words * q + 1 + k] = signal[q, 1 + k] + gamma * mean[s, k] - critic[q, k]
-    plug[:] = 0.0
-    for i in range(graph.start_state.shape[0]):
-        for k in range(n_signals):
-            plug[k] += graph.start_prob[i] * mean[graph.start_state[i], k]
-
-
-@kernel
-def sample_batch(tables, actions, graph, steps, rng, work):
+def sample_batch(tables, actions, steps, state, r, work):
     """Draw the batch: occupancy rollouts, then those from their last pairs and the exploring ones side by side.
 
     Return how many transitions were written down, and how many were made. work.pair[h] ~ nu;
-    work.occupancy_total[h] and work.correction[h] estimate J minus the critic's, and Q - W at the pair.
+    work.occupancy_total[h] and work.correction[h] estimate J minus work.plug, and Q - W at the pair.
     """
-    n, n_wanders = steps.n_inner, steps.n_wanders
+    n, n_wanders, critic, rng = steps.n_inner, steps.n_wanders, state.critic[r], state.rng[r]
     job_choice, job_wanders = work.job_choice, work.job_wanders
+    begin_batch(tables, steps.gamma, actions, critic, state.evidence[r], work.space, work.plug)
     for j in range(n):
         job_choice[j] = -1
     job_wanders[:] = U64(0)
-    n_seen, first = corrected_rollouts(
-        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:n], job_wanders[:n], work.mean, work.record,
-        work.occupancy_total, work.pair, work.seen, 0,
+    n_seen, first = run_corrected(
+        tables, actions, steps.gamma, rng, job_choice[:n], job_wanders[:n], critic, work.space, work.occupancy_total,
+        work.pair, 0, work.plug,
     )  # fmt: skip
     if leaves(tables.stop):  # then pairs are none
         return n_seen, first
@@ -142,9 +135,9 @@ def sample_batch(tables, actions, graph, steps, rng, work):
         job_choice[n + h] = work.pair[h]
         job_wanders[n + h] = U64(1)
     jobs = n + n_wanders
-    n_seen, second = corrected_rollouts(
-        tables, actions, tables.row_state, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], work.mean,
-        work.record, work.correction, work.last_pair, work.seen, n_seen,
+    n_seen, second = run_corrected(
+        tables, actions, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], critic, work.space, work.correction,
+        work.last_pair, n_seen, work.plug,
     )  # fmt: skip
     return n_seen, first + second
 
@@ -236,29 +229,28 @@ def within(value, most):
 
 
 @kernel
-def measure(tables, prob, state, r, n_pairs, far, work):
+def measure(policy, state, r, n_pairs, far, work):
     """Fold the batch into the measurements that later steps are made from."""
-    critic, gram, spread = state.critic[r], state.gram[r], state.spread[r]
-    mean, pair = work.mean, work.pair
-    n_signals = tables.n_signals
+    gram, spread = state.gram[r], state.spread[r]
+    advantage, n_actions, look = work.look.advantage, work.look.n_actions, work.look
+    n_signals = gram.shape[0]
     weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0))
     for f in range(n_signals):
+        for h in range(n_pairs):
+            for q in range(n_actions[h]):
+                advantage[h, q, f] = within(advantage[h, q, f], far[f])
         for g in range(f + 1):
-            product, covariance = 0.0, 0.0
+            product = response(policy, look.prob, advantage, n_actions, look.move, look.chance, n_pairs, f, g)
+            covariance = 0.0
             for h in range(n_pairs):
-                s = tables.choice_state[pair[h]]
-                first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
+                n = n_actions[h]
                 both, of_f, of_g = 0.0, 0.0, 0.0
-                for q in range(first, end):
-                    a, b = (
-                        within(critic[q, f] - mean[s, f], far[f]),
-                        within(critic[q, g] - mean[s, g], far[g]),
-                    )
-                    product += prob[q] * a * b
+                for q in range(n):
+                    a, b = advantage[h, q, f], advantage[h, q, g]
                     both += a * b
                     of_f += a
                     of_g += b
-                share = 1.0 / (end - first)
+                share = 1.0 / n
                 covariance += share * (both - share * of_f * of_g)
             gram[f, g] += weight * (product / n_pairs - gram[f, g])
             spread[f, g] += weight * (covariance / n_pairs - spread[f, g])
@@ -270,12 +262,18 @@ def measure(tables, prob, state, r, n_pairs, far, work):
         state.value[r, f] = work.plug[f] + state.excess[r, f]
 
 
-@kernel
-def move_policy(tables, critic, mean, dual, eta, far, theta):
-    """theta += eta (critic's advantages of the Lagrangian); logits at most DEPTH below the largest, which is 0.
+@generic("policy")
+def move_policy(policy, tables, state, r, eta, far, work):
+    """theta += eta (where the inner loop began)."""
+
+
+@move_policy.on(Tabular)
+def move_logits(policy, tables, state, r, eta, far, work):
+    """The critic's advantages of the Lagrangian; logits then at most DEPTH below the largest, which is 0.
 
     Where a constraint's advantage is x times what is far, log x more, so that no probability times it is more.
     """
+    theta, critic, dual, mean = state.theta[r], state.critic[r], state.dual[r], work.space.mean
     m = dual.shape[0]
     for s in range(mean.shape[0]):
         first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
@@ -294,40 +292,53 @@ def move_policy(tables, critic, mean, dual, eta, far, theta):
             theta[q] = max(theta[q] - top, least)
 
 
+@move_policy.otherwise
+def move_weights(policy, tables, state, r, eta, far, work):
+    """Weights without logits that could be held: they are drawn towards the start, as means of directions would be."""
+    least = 1.0
+    for row in range(work.look.chance.shape[0]):
+        least = min(least, work.look.chance[row])
+    share = PULL / state.outer[r]
+    if least < math.exp(-DEPTH):
+        share = max(share, holding(policy))
+    share = min(share, 1.0)
+    step_along(state.direction[r], state.dual[r], eta, share, work.origin, state.theta[r])
+
+
 @kernel
-def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_steps):
+def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``.
 
     It stops early where a number ceases to be finite.
     """
     m = tables.n_signals - 1
-    n_inner, gamma = steps.n_inner, steps.gamma
+    n_inner, gamma, correction = steps.n_inner, steps.gamma, work.correction
     theta, dual, critic = state.theta[r], state.dual[r], state.critic[r]
-    branch_count, choice_count = state.branch_count[r], state.choice_count[r]
-    correction, prob = work.correction, actions.prob
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        read_critic(tables, graph, gamma, prob, critic, choice_count, work.record, work.mean, work.plug)
-        n_seen, transitions = sample_batch(tables, actions, graph, steps, state.rng[r], work)
+        n_seen, transitions = sample_batch(tables, actions, steps, state, r, work)
         if leaves(tables.stop):
             break
         state.samples[r] += transitions
+        look_at_pairs(tables, actions, critic, work.space, work.pair, state.outer[r], n_inner, work.look)
+        rows = n_rows(policy, n_inner)
+        n_slots = collect_scores(policy, theta, tables, actions, work.pair, rows, work.scores)
         k = float(state.outer[r])
         sigma = math.sqrt(lagrangian_square(state, r, tables.horizon))
-        eta, n_slots = 0.0, 0
         if sigma > 0.0:  # else no action makes a difference, or nothing is known yet
             eta = min(steps.eta, TAIL / math.sqrt(k)) / sigma
             move_dual(state, r, steps, sigma, tables.horizon, work)
-            n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
-            finite, noise = math.isfinite(eta), 0.0
             for h in range(n_inner):
                 e = correction[h, 0]
                 for i in range(m):
                     e += dual[i] * correction[h, 1 + i]
                 work.target[h] = e
-                noise += e * e / n_inner
-                finite &= math.isfinite(e)
+            add_misfit(policy, work.scores, state.direction[r], dual, work.look.row, work.target)
+            finite, noise = math.isfinite(eta), 0.0
+            for h in range(n_inner):
+                noise += work.target[h] ** 2 / n_inner
+                finite &= math.isfinite(work.target[h])
             if not finite:
                 state.failed[r] = state.outer[r]
                 forget_scores(work.scores, n_slots)
@@ -340,9 +351,12 @@ def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_s
             state.noise[r] += weight * (noise - state.noise[r])
             for i in range(n_slots):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
-            forget_scores(work.scores, n_slots)
-            move_policy(tables, critic, work.mean, dual, eta, steps.far, theta)
-        measure(tables, prob, state, r, n_inner, steps.far, work)
+            move_policy(policy, tables, state, r, eta, steps.far, work)
+        learn_direction(
+            policy, work.scores, rows, steps.score_bound, work.look.row, state.direction[r], work.look.move
+        )
+        forget_scores(work.scores, n_slots)
+        measure(policy, state, r, n_inner, steps.far, work)
         for f in range(1 + m):
             total = 0.0
             for h in range(n_inner):
@@ -350,8 +364,7 @@ def advance(tables, graph, policy, momentum, steps, state, actions, work, r, n_s
             state.sums[r, f] += work.plug[f] + total / n_inner
         for i in range(m):
             state.sums[r, 1 + m + i] += dual[i]
-        count(graph, work.seen, n_seen, branch_count, choice_count)
-        back_up(tables, graph, gamma, prob, work.seen, n_seen, branch_count, choice_count, critic, work.mean)
+        learn_critic(tables, gamma, actions, n_seen, state.outer[r], state.evidence[r], critic, work.space)
         if sigma > 0.0:
-            refresh_changed(policy, theta, tables, actions, work.space)
+            refresh_changed(policy, theta, tables, actions, work.row_space)
         state.outer[r] += 1

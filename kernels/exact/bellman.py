@@ -7,6 +7,8 @@ States are taken in blocks of a fixed size. ``first`` to ``last`` are the blocks
 about a block depends on nothing that another block writes, so any number of threads gives the same bits. Which choice
 is best is as good as random: it is selected without a branch, which would be predicted wrongly half of the time. The
 sum over branches is written out wherever it is made: a helper that takes arrays counts references at each call.
+Indices of arrays are unsigned: a signed one is looked at, at each access, for whether it counts from the end, which
+takes as long as all the rest. Rows follow one another, so where one ends the next begins.
 ``change`` takes, for each block, the least and the greatest entry of T u - u, and the sum of their sizes: bounds on
 the distance to the fixed point follow from them.
 """
@@ -16,6 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
+
+ONE = np.uint64(1)
 
 
 @kernel
@@ -38,15 +42,21 @@ def improve(
     n_states = value.shape[0]
     for b in range(first, last):
         low, high = np.inf, -np.inf
-        for s in range(b * block, min((b + 1) * block, n_states)):
-            best, at = -np.inf, state_to_choice[s]
-            for q in range(state_to_choice[s], state_to_choice[s + 1]):
+        q = np.uint64(state_to_choice[b * block])
+        e = np.uint64(choice_to_branch[q])
+        for s in range(np.uint64(b * block), np.uint64(min((b + 1) * block, n_states))):
+            best, at = -np.inf, q
+            end = np.uint64(state_to_choice[s + ONE])
+            while q < end:
                 total = 0.0
-                for e in range(choice_to_branch[q], choice_to_branch[q + 1]):
+                last_e = np.uint64(choice_to_branch[q + ONE])
+                while e < last_e:
                     total += prob[e] * value[np.uint32(target[e])]
+                    e += ONE
                 here = signal[q] + gamma * total
                 at = q if here > best else at
                 best = here if here > best else best
+                q += ONE
             out[s] = best
             choice[s] = at
             moved = best - value[s]
@@ -63,16 +73,16 @@ def improve_in_place(
     until it leaves the state."""
     n_states = value.shape[0]
     for b in range(first, last):
-        low, high = b * block, min((b + 1) * block, n_states)
+        low, high = np.uint64(b * block), np.uint64(min((b + 1) * block, n_states))
         value[low:high] = old[low:high]
         for i in range(high - low):
-            s = high - 1 - i if backward else low + i
+            s = high - ONE - i if backward else low + i
             best = -np.inf
-            for q in range(state_to_choice[s], state_to_choice[s + 1]):
+            for q in range(np.uint64(state_to_choice[s]), np.uint64(state_to_choice[s + ONE])):
                 total, diagonal = 0.0, 0.0
-                for e in range(choice_to_branch[q], choice_to_branch[q + 1]):
-                    t = np.int64(target[e])
-                    inside, outside = value[np.uint32(t)], old[np.uint32(t)]
+                for e in range(np.uint64(choice_to_branch[q]), np.uint64(choice_to_branch[q + ONE])):
+                    t = np.uint64(np.uint32(target[e]))
+                    inside, outside = value[t], old[t]
                     weight = prob[e] if t != s else 0.0
                     total += weight * (inside if low <= t < high else outside)
                     diagonal += prob[e] - weight
@@ -86,14 +96,14 @@ def relax(offset, target, prob, right, gamma, old, value, backward, block, first
     """(2) by Gauss-Seidel within each block."""
     n_states = value.shape[0]
     for b in range(first, last):
-        low, high = b * block, min((b + 1) * block, n_states)
+        low, high = np.uint64(b * block), np.uint64(min((b + 1) * block, n_states))
         value[low:high] = old[low:high]
         for i in range(high - low):
-            s = high - 1 - i if backward else low + i
+            s = high - ONE - i if backward else low + i
             total, diagonal = 0.0, 0.0
-            for e in range(offset[s], offset[s + 1]):
-                t = np.int64(target[e])
-                inside, outside = value[np.uint32(t)], old[np.uint32(t)]
+            for e in range(np.uint64(offset[s]), np.uint64(offset[s + ONE])):
+                t = np.uint64(np.uint32(target[e]))
+                inside, outside = value[t], old[t]
                 weight = prob[e] if t != s else 0.0
                 total += weight * (inside if low <= t < high else outside)
                 diagonal += prob[e] - weight
@@ -107,16 +117,20 @@ def follow(offset, target, prob, right, gamma, value, out, change, block, first,
     for b in range(first, last):
         low0, high0, size0 = np.inf, -np.inf, 0.0
         low1, high1, size1 = np.inf, -np.inf, 0.0
-        for s in range(b * block, min((b + 1) * block, n_states)):
+        e = np.uint64(offset[b * block])
+        for s in range(np.uint64(b * block), np.uint64(min((b + 1) * block, n_states))):
             total0, total1 = 0.0, 0.0
+            end = np.uint64(offset[s + ONE])
             if k == 1:
-                for e in range(offset[s], offset[s + 1]):
+                while e < end:
                     total0 += prob[e] * value[np.uint32(target[e]), 0]
+                    e += ONE
             else:
-                for e in range(offset[s], offset[s + 1]):
+                while e < end:
                     t = np.uint32(target[e])
                     total0 += prob[e] * value[t, 0]
                     total1 += prob[e] * value[t, 1]
+                    e += ONE
                 total1 = right[s, 1] + gamma * total1
                 moved = total1 - value[s, 1]
                 low1 = moved if moved < low1 else low1
@@ -137,13 +151,13 @@ def follow(offset, target, prob, right, gamma, value, out, change, block, first,
 @kernel
 def count_entries(state_to_choice, choice_to_branch, pi, offset):
     """Where the rows of the chain of ``pi`` begin: choices that are never taken are left out."""
+    n = np.int64(0)
     offset[0] = 0
-    for s in range(offset.shape[0] - 1):
-        n = 0
-        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+    for s in range(np.uint64(offset.shape[0] - 1)):
+        for q in range(np.uint64(state_to_choice[s]), np.uint64(state_to_choice[s + ONE])):
             if pi[q] > 0.0:
-                n += choice_to_branch[q + 1] - choice_to_branch[q]
-        offset[s + 1] = offset[s] + n
+                n += choice_to_branch[q + ONE] - choice_to_branch[q]
+        offset[s + ONE] = n
 
 
 @kernel
@@ -164,30 +178,41 @@ def fill_chain(
 ):
     """The chain P_pi as rows (``to``, ``weight``), and ``right`` = W_pi signals."""
     n_states, k = right.shape
-    for s in range(first * block, min(last * block, n_states)):
-        e = offset[s]
-        for j in range(k):
+    for s in range(np.uint64(first * block), np.uint64(min(last * block, n_states))):
+        e = np.uint64(offset[s])
+        for j in range(np.uint64(k)):
             right[s, j] = 0.0
-        for q in range(state_to_choice[s], state_to_choice[s + 1]):
+        for q in range(np.uint64(state_to_choice[s]), np.uint64(state_to_choice[s + ONE])):
             if pi[q] > 0.0:
-                for j in range(k):
+                for j in range(np.uint64(k)):
                     right[s, j] += pi[q] * signals[q, j]
-                for b in range(choice_to_branch[q], choice_to_branch[q + 1]):
+                for b in range(np.uint64(choice_to_branch[q]), np.uint64(choice_to_branch[q + ONE])):
                     to[e] = target[b]
                     weight[e] = pi[q] * prob[b]
-                    e += 1
+                    e += ONE
+
+
+@kernel
+def count_chosen(choice_to_branch, choice, offset):
+    """Where the rows of the chain of a policy begin that takes one choice in each state."""
+    n = np.int64(0)
+    offset[0] = 0
+    for s in range(np.uint64(choice.shape[0])):
+        q = np.uint64(choice[s])
+        n += choice_to_branch[q + ONE] - choice_to_branch[q]
+        offset[s + ONE] = n
 
 
 @kernel
 def fill_chosen(choice_to_branch, target, prob, choice, offset, to, weight, block, first, last):
-    """The chain of a policy that takes one choice in each state: the rows of these choices."""
+    """Those rows."""
     n_states = choice.shape[0]
-    for s in range(first * block, min(last * block, n_states)):
-        b = choice_to_branch[choice[s]]
-        for e in range(offset[s], offset[s + 1]):
+    for s in range(np.uint64(first * block), np.uint64(min(last * block, n_states))):
+        b = np.uint64(choice_to_branch[np.uint64(choice[s])])
+        for e in range(np.uint64(offset[s]), np.uint64(offset[s + ONE])):
             to[e] = target[b]
             weight[e] = prob[b]
-            b += 1
+            b += ONE
 
 
 @kernel

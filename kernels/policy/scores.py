@@ -115,3 +115,57 @@ def natural_norm_of_lists(scores, omega, n_steps):
             change += scores.value[k] * omega[scores.slot[k]]
         total += change * change
     return total / n_steps
+
+
+@generic("scores", inline=True)
+def score_times(scores, h, w):
+    """g_h . w."""
+
+
+@score_times.on(DenseScores)
+def row_times(scores, h, w):
+    return dot(scores.dense[h], w)
+
+
+@score_times.on(SparseScores)
+def list_times(scores, h, w):
+    total = 0.0
+    for k in range(scores.first[h], scores.first[h + 1]):
+        total += scores.value[k] * w[scores.coordinate[scores.slot[k]]]
+    return total
+
+
+@generic("scores", inline=True)
+def score_square(scores, h):
+    """|g_h|^2."""
+
+
+@score_square.on(DenseScores)
+def row_square(scores, h):
+    return dot(scores.dense[h], scores.dense[h])
+
+
+@score_square.on(SparseScores)
+def list_square(scores, h):
+    total = 0.0
+    for k in range(scores.first[h], scores.first[h + 1]):
+        total += scores.value[k] * scores.value[k]
+    return total
+
+
+@generic("scores", inline=True)
+def add_score(scores, h, step, w):
+    """w += step g_h."""
+
+
+@add_score.on(DenseScores)
+def add_row(scores, h, step, w):
+    g = scores.dense[h]
+    for i in range(g.shape[0]):
+        w[i] += step * g[i]
+
+
+@add_score.on(SparseScores)
+def add_list(scores, h, step, w):
+    for k in range(scores.first[h], scores.first[h + 1]):
+        w[scores.coordinate[scores.slot[k]]] += step * scores.value[k]

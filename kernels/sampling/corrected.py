@@ -24,13 +24,17 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
+    LOOK,
     N_SECTIONS,
     ROW,
     WORD,
     action_bits,
     branch_bits,
     draw_words,
+    give_back_streams,
     next_of_lane,
+    retire,
+    take_streams,
 )
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.sampling.tables import WIDTH, branch_row, draw_action, draw_start, state_of_row
@@ -119,17 +123,6 @@ def _step_lanes(
     return ended
 
 
-@inlined
-def _retire(lane, total, i, last):
-    """Exchange lanes i and last, streams included, so that the lanes at work stand first."""
-    for k in range(_N_WORDS // LANES):
-        x = lane[k * LANES + i]
-        lane[k * LANES + i] = lane[k * LANES + last]
-        lane[k * LANES + last] = x
-    for k in range(total.shape[0] // LANES):
-        total[k * LANES + i] = total[k * LANES + last]
-
-
 @kernel
 def corrected_rollouts(
     tables, actions, row_state, gamma, rng, job_choice, job_wanders, mean, record, out_total, out_choice, seen, n_seen
@@ -157,9 +150,8 @@ def corrected_rollouts(
     choice_word, choice_signal, words = record[0], record[1], U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
+    take_streams(lane, rng)
     for i in range(LANES):
-        for k in range(4):
-            lane[k * LANES + i] = rng[k, i]
         lane[_LEFT + i] = U64(0)
         lane[_JOB + i] = _NO_JOB
         lane[_STREAM + i] = U64(i)
@@ -169,7 +161,11 @@ def corrected_rollouts(
     transitions = 0
     most = seen.shape[0] - LANES
     ended = ONE
-    while not leaves(stop):
+    rounds = 0
+    while True:
+        rounds += 1
+        if rounds & LOOK == 0 and leaves(stop):
+            break
         if ended != U64(0):
             i = 0
             while i < n:
@@ -187,7 +183,7 @@ def corrected_rollouts(
                     lane[_JOB + i] = _NO_JOB
                 if next_job == n_jobs:
                     n -= 1
-                    _retire(lane, total, i, n)
+                    retire(lane, total, i, n)
                     continue
                 horizon = geometric_horizon(next_of_lane(lane, i), log_gamma_inverse)
                 q = U64(job_choice[next_job])
@@ -226,7 +222,5 @@ def corrected_rollouts(
                 total, seen, at, n,
             )  # fmt: skip
         n_seen = at + n
-    for i in range(LANES):
-        for k in range(4):
-            rng[k, lane[_STREAM + i]] = lane[k * LANES + i]
+    give_back_streams(lane, _STREAM, rng)
     return n_seen, transitions

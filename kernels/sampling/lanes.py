@@ -20,6 +20,7 @@ from fastcmdp.kernels.words import HALF, LOW
 # The stream's four words; the word drawn; where the branches of its pair stand; the row code drawn; its pair.
 A, B, C, D, WORD, ROW, CODE, CHOICE = (k * LANES for k in range(8))
 N_SECTIONS = 8
+LOOK = 255  # rounds between two looks at the word to stop, less one: some 20 us
 
 
 @inlined
@@ -71,3 +72,30 @@ def draw_words(lane):
         lane[WORD + i], lane[A + i], lane[B + i], lane[C + i], lane[D + i] = sfc64(
             lane[A + i], lane[B + i], lane[C + i], lane[D + i]
         )
+
+
+@inlined
+def take_streams(lane, rng):
+    """Begin with lane i on stream i, whose words stand in sections A .. D."""
+    for i in range(LANES):
+        for k in range(4):
+            lane[k * LANES + i] = rng[k, i]
+
+
+@inlined
+def give_back_streams(lane, stream, rng):
+    """Leave the streams as they stand; section ``stream`` says which one each lane has."""
+    for i in range(LANES):
+        for k in range(4):
+            rng[k, lane[stream + i]] = lane[k * LANES + i]
+
+
+@inlined
+def retire(lane, total, i, last):
+    """Exchange lanes i and last, streams included, so that the lanes at work stand first."""
+    for k in range(lane.shape[0] // LANES):
+        x = lane[k * LANES + i]
+        lane[k * LANES + i] = lane[k * LANES + last]
+        lane[k * LANES + last] = x
+    for k in range(total.shape[0] // LANES):
+        total[k * LANES + i] = total[k * LANES + last]

@@ -24,13 +24,17 @@ from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
     CODE,
+    LOOK,
     N_SECTIONS,
     ROW,
     WORD,
     action_bits,
     branch_bits,
     draw_words,
+    give_back_streams,
     next_of_lane,
+    retire,
+    take_streams,
 )
 from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
 from fastcmdp.kernels.stop import leaves
@@ -41,7 +45,6 @@ from fastcmdp.kernels.words import ONE, TWO, U64
 _LEFT, _JOB, _STREAM = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 3))
 _N_WORDS = (N_SECTIONS + 3) * LANES
 _NO_JOB = np.uint64(2**64 - 1)
-_LOOK = 255  # rounds between two looks at the word to stop, less one: some 20 us
 
 
 @inlined
@@ -75,17 +78,6 @@ def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_number
     return ended
 
 
-@inlined
-def _retire(lane, total, i, last):
-    """Exchange lanes i and last, streams included, so that the lanes at work stand first."""
-    for k in range(_N_WORDS // LANES):
-        x = lane[k * LANES + i]
-        lane[k * LANES + i] = lane[k * LANES + last]
-        lane[k * LANES + last] = x
-    for k in range(total.shape[0] // LANES):
-        total[k * LANES + i] = total[k * LANES + last]
-
-
 @kernel
 def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     """Run one rollout a job; return the number of transitions made.
@@ -105,9 +97,8 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     choice_word, choice_number, words = tables.choice_word, tables.choice_number, U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
+    take_streams(lane, rng)
     for i in range(LANES):
-        for k in range(4):
-            lane[k * LANES + i] = rng[k, i]
         lane[_LEFT + i] = U64(0)
         lane[_JOB + i] = _NO_JOB
         lane[_STREAM + i] = U64(i)
@@ -118,7 +109,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     rounds = 0
     while True:
         rounds += 1
-        if rounds & _LOOK == 0 and leaves(stop):
+        if rounds & LOOK == 0 and leaves(stop):
             break
         if ended != U64(0):
             i = 0
@@ -134,7 +125,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                     lane[_JOB + i] = _NO_JOB
                 if next_job == n_jobs:
                     n -= 1
-                    _retire(lane, total, i, n)
+                    retire(lane, total, i, n)
                     continue
                 horizon = geometric_horizon(next_of_lane(lane, i), log_gamma_inverse)
                 q = U64(job_choice[next_job])
@@ -167,7 +158,5 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
             ended = _step_lanes(
                 tables, actions, branch_entry, entry, choice_word, choice_number, words, lane, total, n
             )
-    for i in range(LANES):
-        for k in range(4):
-            rng[k, lane[_STREAM + i]] = lane[k * LANES + i]
+    give_back_streams(lane, _STREAM, rng)
     return transitions

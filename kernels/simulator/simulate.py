@@ -60,7 +60,9 @@ class LiveActions(NamedTuple):
     visited: np.ndarray  # float64[H+1, n_state]: last states of rollouts from the start, by the job's number
     state: np.ndarray  # float64[n_state]
     before: np.ndarray  # float64[n_state]: where a fault was found
-    total: np.ndarray  # float64[1+m]: sums of a rollout, in the user's units
+    total: (
+        np.ndarray
+    )  # float64[3 (1+m)]: sums of a rollout, in the user's units; with a critic, what rolls.py says
     features: np.ndarray  # float64[n_features], or A times that
     logit: np.ndarray  # float64[A]
     hidden: np.ndarray  # float64[widths of the network]
@@ -142,14 +144,17 @@ def call_choice_features(typing, address, state, action, out):
 
 
 @intrinsic
-def call_roll(typing, address, theta, rng, visited, slot, action, job, careful, total, before, fault, stop):
+def call_roll(
+    typing, address, theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
+):  # fmt: skip
     """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. double *total, .. fault, stop)"""
 
     def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, _I, [_P, _W, _P, _I, _I, _I, _I, _P, _P, _W, _W])
+        kinds = [_P, _W, _P, _I, _I, _I, _I, _I, _P, _P, _P, _P, _W, _W]
+        return _call(context, builder, signature, args, _I, kinds)
 
     n = types.int64
-    return n(n, theta, rng, visited, n, n, n, n, total, before, fault, stop), generate
+    return n(n, theta, rng, visited, n, n, n, n, n, critic, tape, total, before, fault, stop), generate
 
 
 # Policies.
@@ -215,6 +220,22 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
 
     After a fault all sums are NaN: estimates from a part of the jobs would be biased.
     """
+    none, wanders = np.empty(0), np.zeros(job_choice.shape[0], np.uint64)
+    return simulate_with(
+        world, actions, rng, job_choice, job_row, wanders, none, none, out_total, out_choice, out_total[:0]
+    )
+
+
+@kernel
+def simulate_with(
+    world, actions, rng, job_choice, job_row, job_wanders, critic, tape, out_total, out_choice, out_value
+):  # fmt: skip
+    """As ``simulate``, for a roll that a critic corrects (``rolls.py``); only its mistakes are then summed.
+
+    job_wanders : uint64[J], 1 or 0: then the first action is uniform, later ones with probability 1/2
+    critic : float64[F d], its weights, or none; tape : see ``least_squares.py``, or none
+    out_value : float64[J, 1+m], Wbar of the first state, or none
+    """
     theta, visited, total, before, fault = (
         actions.theta, actions.visited, actions.total, actions.before, actions.fault,
     )  # fmt: skip
@@ -228,18 +249,40 @@ def simulate(world, actions, rng, job_choice, job_row, out_total, out_choice):
             break
         for k in range(4):
             saved[k] = stream[k]
-        slot, action = np.int64(job_row[job]) - 1, np.int64(-1)
+        slot, action, wanders = np.int64(job_row[job]) - 1, np.int64(-1), np.int64(job_wanders[job])
         if job_choice[job] >= 0:
             slot, action = job_choice[job] // n_actions, job_choice[job] % n_actions
-        n = call_roll(roll, theta, stream, visited, slot, action, job, 0, total, before, fault, world.stop)
+        n = call_roll(
+            roll,
+            theta,
+            stream,
+            visited,
+            slot,
+            action,
+            job,
+            0,
+            wanders,
+            critic,
+            tape,
+            total,
+            before,
+            fault,
+            world.stop,
+        )
         if fault[0] != 0 and not forks:  # once more, to see where
-            n = call_roll(roll, theta, saved, visited, slot, action, job, 1, total, before, fault, world.stop)
+            n = call_roll(
+                roll, theta, saved, visited, slot, action, job, 1, wanders, critic, tape, total, before, fault,
+                world.stop,
+            )  # fmt: skip
         transitions += n
         out_choice[job] = job * n_actions + fault[3]
         for k in range(n_signals):
             out_total[job, k] = world.factor[k] * total[k] + world.offset[k] * n
         if out_total.shape[1] > n_signals:
             out_total[job, n_signals] = n
+        for k in range(n_signals if out_value.shape[0] > 0 else 0):
+            out_total[job, k] += total[n_signals + k]
+            out_value[job, k] = total[2 * n_signals + k]
     if fault[0] != 0:
         out_total[:] = np.nan
         for job in range(job_choice.shape[0]):

@@ -1,0 +1,117 @@
+"""Average reward, J_f = lim (1/T) E sum_t f, as a discounted model.
+
+Let z be a state that every policy comes back to, from everywhere, and w(s) the largest mean number of steps to z, w(s)
+= 1 + max_a sum_{s' != z} P(s'|s,a) w(s'), for z itself the longest mean return. With gamma = 1 - 1/max w,
+
+    P~(s'|s,a) = P(s'|s,a) w(s') / (gamma w(s)),   s' != z,
+    P~(z|s,a)  = ((w(s) - 1) / w(s)) / gamma - the sum of those,
+    the rest, 1 - (1 - 1/w(s)) / gamma, to a state of rest with f = 0;     f~ = f / w,
+
+put h(s) = w(s) (V~(s) - V~(z)) for the discounted values V~ of a policy. Then h = f - V~(z) + P h and h(z) = 0: V~(z)
+is the average J_f of the policy, exactly. So the start is z and values, limits and multipliers are those of averages.
+The state of rest comes last and has one choice: a policy has one entry more, 1.
+
+The reduction is that of Feinberg and Huang (On the reduction of total-cost and average-cost MDPs to discounted MDPs,
+Naval Research Logistics 66, 2019; recalled, the identity is derived here and tested).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastcmdp.criteria.ends import classes, listed, longest_times, never
+from fastcmdp.criteria.plain import Flags, Floats, Integers, Plain, Restated, with_weights
+from fastcmdp.errors import ModelError
+
+TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond
+SMALL = 2_000
+
+
+def average(rows: Plain) -> Restated:
+    """The discounted model, with one state more.
+
+    Raises
+    ------
+    ModelError
+        Policies with several recurrent classes (multichain): two are named; or no state that every policy comes
+        back to.
+    """
+    renewal, weight = _renewal(rows)
+    gamma = 1.0 - 1.0 / max(2.0, float(weight.max()))
+    n, n_choices = rows.n_states, len(rows.choice_to_branch) - 1
+    wider = rows._replace(
+        state_to_choice=np.append(rows.state_to_choice, n_choices + 1),
+        choice_to_branch=np.append(rows.choice_to_branch, rows.choice_to_branch[-1] + 1),
+        branch_target=np.append(rows.branch_target, n),
+        branch_prob=np.append(rows.branch_prob, 1.0),
+        signals=np.vstack([rows.signals, np.zeros(rows.signals.shape[1])]),
+        start=np.eye(1, n + 1, renewal)[0],
+        action_of_choice=np.append(rows.action_of_choice, 0),
+        variables=_with_rest(rows),
+    )
+    return Restated(with_weights(wider, np.append(weight, 0.0), gamma, n, 1.0, renewal), gamma)
+
+
+def _with_rest(rows: Plain) -> dict[str, np.ndarray]:
+    """Variables, 0 at rest, and one that says which state that is."""
+    grown = {name: np.append(value, value.dtype.type(0)) for name, value in rows.variables.items()}
+    rest = np.zeros(rows.n_states + 1, bool)
+    rest[-1] = True
+    number = {"state": np.arange(rows.n_states + 1)} if not rows.variables else {}
+    return grown | number | {"rest": rest}
+
+
+def _renewal(rows: Plain) -> tuple[int, Floats]:
+    """The state of renewal with the least longest time among some, and the times."""
+    everything = np.ones(len(rows.choice_to_branch) - 1, bool)
+    met = [_only(rows, classes(rows, everything))]
+    candidates = met[0]
+    best: tuple[int, Floats] | None = None
+    tried: list[int] = []
+    while candidates.size and len(tried) < (TRIED if rows.n_states <= SMALL else 2):
+        left = np.setdiff1d(candidates, tried)
+        if not left.size:
+            break
+        z = int(left[(len(left) * (2 * len(tried) + 1) // (2 * TRIED)) % len(left)])
+        here = np.zeros(rows.n_states, bool)
+        here[z] = True
+        inside, kept = never(rows, here)
+        if inside.any():
+            found = _only(rows, classes(rows, kept))
+            for other in met:
+                if not np.intersect1d(found, other).size:
+                    _refuse(found, other)
+            met.append(found)
+            candidates = np.intersect1d(candidates, found)
+            continue
+        tried.append(z)
+        weight = longest_times(rows, np.ones(rows.n_states, bool), here)
+        if best is None or weight.max() < best[1].max():
+            best = z, weight
+    if best is None:
+        raise ModelError(
+            "no state is visited again by every policy (recurrent classes such as "
+            + " and ".join(f"{{{listed(each)}}}" for each in met[:3])
+            + " have none in common), and averages are learned through one: for exact answers see "
+            "fastcmdp.exact.average_optimum"
+        )
+    return best
+
+
+def one_class(rows: Plain, kept: Flags) -> Integers:
+    """The recurrent class of a policy that takes each kept choice with some probability; ModelError for several."""
+    return _only(rows, classes(rows, kept))
+
+
+def _only(rows: Plain, found: list[Integers]) -> Integers:
+    if len(found) > 1:
+        _refuse(found[0], found[1])
+    return found[0]
+
+
+def _refuse(one: Integers, other: Integers) -> None:
+    raise ModelError(
+        f"the model is multichain: a policy has the recurrent classes {{{listed(one)}}} and {{{listed(other)}}}, and "
+        "its average depends on where it starts. Average reward needs one class: join them by transitions of small "
+        "probability, or give a discount gamma"
+    )

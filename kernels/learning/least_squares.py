@@ -1,0 +1,193 @@
+"""A critic that is linear in features of pairs, from least squares on the transitions of all batches (LSTD).
+
+phi(s, a) are a simulator's features and, where that makes at most 64 numbers, their products in pairs: in the block of
+the action, or for features of pairs in one. With phibar(s) = sum_a pi(a|s) phi(s, a), the weights solve
+
+    (M + R) w_f = b_f + R w_f^old,    M = E[phi (phi - gamma phibar')'],    b_f = E[phi f],    R = 10^-3 tr(M)/d I,
+
+with phibar' at the next state, under the policy of its batch. Means are over transitions of all batches, later ones
+with more weight (``forget``). There is no learning rate, and where the features can express Q for the policy at hand
+W = Q is the fixed point, whichever policy acts. R keeps what no transition tells.
+
+What is read of a batch is its *tape*: how many records it holds, how many it has room for, then one record a visited
+state: the action, or -1 where a rollout ends; the signals that followed, in the user's units; the features of the
+state, or of all its pairs; the probabilities of its actions.
+
+A transition costs n d sums, a solution d^3 / 3. Each is spent like money, as in ``counts``: a transition earns
+``EARNED`` sums of either kind, those that cannot be paid for are left out, and weights are solved for once there is
+enough. (The transitions that are left out do not depend on what they show.)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.vectors import add_at, dot_at
+
+EARNED = 1000.0  # sums a transition, on average, at most
+MOST = 64  # features with products
+RIDGE = 1e-3
+HEAD = 2  # numbers before the first record
+
+
+class Layout(NamedTuple):
+    """Sizes of a tape's records and of the features of pairs."""
+
+    n_given: int  # the simulator's features of a state, or of a pair
+    n: int  # with products
+    n_actions: int
+    n_rows: int  # 1, or a row of features an action
+    n_signals: int
+    d: int  # parameters of a signal's critic
+    words: int  # of a record
+
+
+@kernel
+def layout_of(n, n_actions, by_choice, n_signals):
+    """Sizes for features of pairs (``by_choice``) or of states."""
+    n_rows, given = n_actions if by_choice else 1, n
+    if n * (n + 3) // 2 <= MOST:
+        n = n * (n + 3) // 2
+    return Layout(
+        given, n, n_actions, n_rows, n_signals, n if by_choice else n * n_actions,
+        1 + n_signals + n_rows * n + n_actions,
+    )  # fmt: skip
+
+
+@kernel
+def write_products(layout, x, out, at):
+    """Write the features of a state's pairs to out[at] .., from the given ones in x."""
+    n, given = layout.n, layout.n_given
+    for row in range(layout.n_rows):
+        first, k = row * given, at + row * n
+        for i in range(given):
+            out[k + i] = x[first + i]
+        k += given
+        for i in range(given if n > given else 0):
+            for j in range(i + 1):
+                out[k] = x[first + i] * x[first + j]
+                k += 1
+
+
+@kernel
+def value_of(layout, x, at, w, a):
+    """phi(s, a) . w, with the features of the state at x[at] .."""
+    if layout.n_rows > 1:
+        return dot_at(w, 0, x, at + a * layout.n, layout.n)
+    return dot_at(w, a * layout.n, x, at, layout.n)
+
+
+@kernel
+def write_expected(layout, x, at, prob, prob_at, out):
+    """out = phibar, of the state whose features stand at x[at] .."""
+    out[:] = 0.0
+    for a in range(layout.n_actions):
+        row, block = (a, 0) if layout.n_rows > 1 else (0, a)
+        add_at(out, block * layout.n, prob[prob_at + a], x, at + row * layout.n, layout.n)
+
+
+@kernel
+def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
+    """Fold the transitions on the tape into the means M and b, which stand one after the other in ``evidence``.
+
+    evidence : float64[d d + F d + 1], the last entry what solutions may cost
+    """
+    n, d, n_signals, words = layout.n, layout.d, layout.n_signals, layout.words
+    n_records = int(tape[0])
+    transitions = 0
+    for j in range(n_records - 1):
+        transitions += tape[HEAD + j * words] >= 0.0
+    if transitions == 0:
+        return
+    for i in range(d * d + n_signals * d):
+        evidence[i] *= 1.0 - forget
+    share, price, money = forget / transitions, float(n * d), float(n * d)
+    evidence[-1] += EARNED * transitions
+    for j in range(n_records - 1):
+        at = HEAD + j * words
+        action = int(tape[at])
+        if action < 0:
+            continue
+        money += EARNED
+        if price > money:
+            continue
+        money -= price
+        x = at + 1 + n_signals
+        then = x + words
+        write_expected(layout, tape, then, tape, then + layout.n_rows * n, psi)
+        row, block = (action, 0) if layout.n_rows > 1 else (0, action)
+        mine, first = x + row * n, block * n
+        for i in range(n):
+            weight = share * tape[mine + i]
+            if weight == 0.0:
+                continue
+            at_row = (first + i) * d
+            add_at(evidence, at_row + first, weight, tape, mine, n)
+            add_at(evidence, at_row, -gamma * weight, psi, 0, d)
+            for f in range(n_signals):
+                signal = factor[f] * tape[at + 1 + f] + offset[f]
+                evidence[d * d + f * d + first + i] += weight * signal
+
+
+@kernel
+def solve_weights(layout, evidence, matrix, right, critic):
+    """Solve for the weights by elimination with pivots, once that can be paid for; critic : float64[F, d]."""
+    d, n_signals = layout.d, layout.n_signals
+    price = d * d * d / 3.0
+    if evidence[-1] < price:
+        return
+    evidence[-1] = min(evidence[-1] - price, price)
+    trace = 0.0
+    for i in range(d):
+        trace += max(evidence[i * d + i], 0.0)
+    ridge = RIDGE * trace / d
+    for i in range(d):
+        for j in range(d):
+            matrix[i, j] = evidence[i * d + j]
+        matrix[i, i] += ridge
+        for f in range(n_signals):
+            right[i, f] = evidence[d * d + f * d + i] + ridge * critic[f, i]
+    for k in range(d):
+        p = k
+        for i in range(k + 1, d):
+            if abs(matrix[i, k]) > abs(matrix[p, k]):
+                p = i
+        if not abs(matrix[p, k]) > 0.0:
+            return
+        if p != k:
+            for j in range(k, d):
+                matrix[k, j], matrix[p, j] = matrix[p, j], matrix[k, j]
+            for f in range(n_signals):
+                right[k, f], right[p, f] = right[p, f], right[k, f]
+        for i in range(k + 1, d):
+            x = matrix[i, k] / matrix[k, k]
+            if x == 0.0:
+                continue
+            for j in range(k + 1, d):
+                matrix[i, j] -= x * matrix[k, j]
+            for f in range(n_signals):
+                right[i, f] -= x * right[k, f]
+    finite = True
+    for back in range(d):
+        k = d - 1 - back
+        for f in range(n_signals):
+            x = right[k, f]
+            for j in range(k + 1, d):
+                x -= matrix[k, j] * right[j, f]
+            right[k, f] = x / matrix[k, k]
+            finite &= math.isfinite(right[k, f])
+    if finite:
+        for f in range(n_signals):
+            for i in range(d):
+                critic[f, i] = right[i, f]
+
+
+def empty_tape(layout: Layout, room: int) -> np.ndarray:
+    """A tape with room for so many records."""
+    tape = np.zeros(HEAD + room * layout.words)
+    tape[1] = room
+    return tape

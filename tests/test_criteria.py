@@ -1,0 +1,249 @@
+"""Average reward, episodes and horizons: the discounted models that state them, against direct answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import fastcmdp as fc
+from fastcmdp import CMDP
+from fastcmdp.errors import ModelError, SettingError
+from fastcmdp.exact import average_of, average_optimum, best_average, horizon
+
+
+def random_model(seed: int, gamma: float | str = 0.9) -> CMDP:
+    """A unichain model with one cost, whose limit is active or not as it comes."""
+    rng = np.random.default_rng(seed)
+    n, a = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+    transition = rng.dirichlet(np.full(n, 0.3), size=(n, a))
+    transition = 0.9 * transition + 0.1 * rng.dirichlet(np.ones(n))  # one row that all share: unichain
+    reward, cost = rng.normal(size=(n, a)), rng.random((n, a))
+    return CMDP.from_arrays(transition, reward, [cost], gamma, limits=[0.5])
+
+
+def averages(cmdp: CMDP, pi: np.ndarray) -> np.ndarray:
+    """Averages of reward and costs by the stationary law, a dense solve."""
+    n = cmdp.n_states
+    weights = np.zeros((n, cmdp.n_choices))
+    weights[cmdp.choice_state, np.arange(cmdp.n_choices)] = pi
+    chain = weights @ cmdp.transition_matrix().toarray()
+    system = np.vstack([np.eye(n) - chain.T, np.ones(n)])
+    law = np.linalg.lstsq(system, np.append(np.zeros(n), 1.0), rcond=None)[0]
+    return law[cmdp.choice_state] * pi @ np.column_stack([cmdp.reward, cmdp.costs])
+
+
+def linear_programme(cmdp: CMDP) -> Any:
+    """The programme over stationary occupancies: sum_a x(s', a) = sum P x, sum x = 1."""
+    balance = -cmdp.transition_matrix().toarray().T
+    balance[cmdp.choice_state, np.arange(cmdp.n_choices)] += 1.0
+    return linprog(
+        -cmdp.reward,
+        A_ub=cmdp.costs.T,
+        b_ub=cmdp.limits,
+        A_eq=np.vstack([balance, np.ones(cmdp.n_choices)]),
+        b_eq=np.append(np.zeros(cmdp.n_states), 1.0),
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_average_optimum_is_that_of_the_linear_programme(seed: int) -> None:
+    plain = random_model(seed)
+    cmdp = plain.with_criterion("average")
+    direct = linear_programme(plain)
+    if direct.status == 2:
+        with pytest.raises(fc.InfeasibleError):
+            fc.optimum(cmdp)
+        return
+    assert direct.status == 0
+    best = fc.optimum(cmdp)
+    assert best.reward == pytest.approx(-direct.fun, abs=1e-8)
+    assert best.duals[0] == pytest.approx(-direct.ineqlin.marginals[0], abs=1e-6)
+    found = averages(plain, best.policy[:-1])
+    np.testing.assert_allclose(found, [best.reward, *best.constraints], atol=1e-8)
+    assert found[1] <= plain.limits[0] + 1e-8
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_average_without_a_state_of_renewal(seed: int) -> None:
+    """Models in general: the programme, the sweeps of its multipliers and the stationary law say the same."""
+    plain = random_model(seed) if seed % 2 else fc.envs.garnet(n_states=20, seed=seed, limit=4.0)
+    bounds = plain.limits if seed % 2 else 0.1 * plain.limits
+    try:
+        best = average_optimum(plain, limits=bounds)
+    except fc.InfeasibleError:
+        assert linear_programme(plain.with_limits(bounds)).status == 2
+        return
+    assert best.gap <= 1e-8
+    low, high, _ = best_average(plain, plain.reward + (bounds - plain.costs) @ best.duals)
+    assert low - 1e-8 <= best.reward <= high + 1e-8
+    assert high - low <= 1e-8
+    np.testing.assert_allclose(average_of(plain, best.policy), averages(plain, best.policy), atol=1e-9)
+    if seed % 2:
+        assert fc.optimum(plain.with_criterion("average")).reward == pytest.approx(best.reward, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_average_of_any_policy(seed: int) -> None:
+    plain = random_model(seed)
+    raw = np.random.default_rng(1000 + seed).random(plain.n_choices)
+    pi = raw / np.add.reduceat(raw, plain.state_to_choice[:-1])[plain.choice_state]
+    value = fc.evaluate(plain.with_criterion("average"), np.append(pi, 1.0))
+    np.testing.assert_allclose([value.reward, *value.constraints], averages(plain, pi), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_average_of_the_optimum_in_a_long_simulation(seed: int) -> None:
+    """100 chains of 2000 steps of the optimum's policy: four standard errors of their means, and the start's bias."""
+    plain = random_model(seed)
+    try:
+        best = fc.optimum(plain.with_criterion("average"))
+    except fc.InfeasibleError:
+        pytest.skip("no policy meets the limit")
+    rng = np.random.default_rng(seed)
+    chains, steps = 100, 2_000
+    above = np.cumsum(best.policy[:-1]) - 1e-15
+    begin = np.concatenate(([0.0], np.cumsum(best.policy[:-1])))[plain.state_to_choice[:-1]]
+    step = np.cumsum(plain.transition_matrix().toarray(), axis=1)
+    state, total = np.zeros(chains, int), np.zeros(chains)
+    for _ in range(steps):
+        q = np.searchsorted(above, begin[state] + rng.random(chains))
+        q = np.minimum(q, plain.state_to_choice[state + 1] - 1)
+        total += plain.reward[q]
+        state = (step[q] < rng.random((chains, 1))).sum(axis=1).clip(max=plain.n_states - 1)
+    mean = total / steps
+    bias = 10 * np.ptp(plain.reward) / steps  # it begins anew with probability 0.1 a step
+    assert abs(mean.mean() - best.reward) <= 4 * mean.std() / np.sqrt(chains) + bias
+
+
+def test_average_of_a_multichain_model_is_refused_with_its_classes() -> None:
+    stay = np.eye(3)[:, None]
+    with pytest.raises(ModelError, match=r"multichain: .*\{0\} and \{1\}"):
+        CMDP.from_arrays(stay, [[0.0], [1.0], [2.0]], criterion="average")
+    move = np.eye(3)[[1, 2, 0]][:, None]
+    both = np.concatenate([stay, move], axis=1)  # each policy of one class alone is fine; staying is not
+    with pytest.raises(ModelError, match="multichain"):
+        CMDP.from_arrays(both, np.zeros((3, 2)), criterion="average")
+
+
+def test_average_without_a_common_state_is_refused() -> None:
+    transition = np.zeros(
+        (3, 2, 3)
+    )  # from each state to either other: policies settle in any two of the three
+    for s in range(3):
+        for a in range(2):
+            transition[s, a, (s + 1 + a) % 3] = 1.0
+    with pytest.raises(ModelError, match="no state is visited again by every policy"):
+        CMDP.from_arrays(transition, np.zeros((3, 2)), criterion="average")
+
+
+def test_criterion_is_given_once() -> None:
+    one = np.ones((1, 1, 1))
+    with pytest.raises(ModelError, match="takes no gamma"):
+        CMDP.from_arrays(one, [[1.0]], gamma=0.9, criterion="average")
+    with pytest.raises(ModelError, match="averag"):
+        CMDP.from_arrays(one, [[1.0]], gamma="averag")
+    with pytest.raises(SettingError, match="steps"):
+        random_model(0).with_criterion("steps")
+    assert CMDP.from_arrays(one, [[3.0]], gamma="average").gamma == 0.5
+    assert fc.evaluate(CMDP.from_arrays(one, [[3.0]], gamma="average"), [1.0, 1.0]).reward == pytest.approx(
+        3.0
+    )
+
+
+def frozen_lake() -> CMDP:
+    pytest.importorskip("gymnasium")
+    return fc.envs.from_gymnasium("FrozenLake-v1", start="environment", limit=0.5)
+
+
+def test_frozen_lake_of_100_steps_is_backward_induction() -> None:
+    lake = frozen_lake()
+    timed = lake.with_criterion("steps", steps=100, limits=[1.0])
+    best = fc.optimum(timed)
+    assert best.reward == pytest.approx(horizon(lake, 100)[0], abs=1e-12)
+    pi = np.random.default_rng(0).dirichlet(np.ones(lake.n_actions), size=lake.n_states)
+    pi = np.where(np.arange(lake.n_actions) < np.diff(lake.state_to_choice)[:, None], pi, 0.0)
+    pi /= pi.sum(axis=1, keepdims=True)
+    state = timed.variables["state"][timed.choice_state]
+    carried = np.where(state < 0, 1.0, pi[state, timed.action_of_choice])
+    value = fc.evaluate(timed, carried)
+    np.testing.assert_allclose([value.reward, *value.constraints], horizon(lake, 100, pi), atol=1e-12)
+
+
+def test_frozen_lake_of_100_steps_is_what_gymnasium_plays() -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    lake = frozen_lake()
+    timed = lake.with_criterion("steps", steps=100, limits=[1.0])
+    best = fc.optimum(timed)
+    choice = {
+        (int(timed.variables["t"][s]), int(timed.variables["state"][s])): int(
+            timed.action_of_choice[q0 + best.policy[q0:q1].argmax()]
+        )
+        for s, (q0, q1) in enumerate(zip(timed.state_to_choice[:-1], timed.state_to_choice[1:], strict=True))
+    }
+    env = gymnasium.make("FrozenLake-v1")
+    n, won = 2_000, 0.0
+    for episode in range(n):
+        s, _ = env.reset(seed=episode)
+        over, t = False, 0
+        while not over:
+            s, reward, ended, cut, _ = env.step(choice[t, int(s)])
+            won, over, t = won + float(reward), ended or cut, t + 1
+        assert t <= 100
+    p = best.reward
+    assert 0.5 < p < 1.0
+    assert abs(won / n - p) <= 4 * np.sqrt(p * (1 - p) / n)
+
+
+def test_episodes_without_discount() -> None:
+    """A gambler between 0 and 5: the exact chances to reach 5, and the length of play."""
+    n, p = 6, 0.4
+    transition = np.zeros((n, 1, n))
+    for s in range(1, n - 1):
+        transition[s, 0, [s - 1, s + 1]] = 1 - p, p
+    transition[[0, n - 1], 0, [0, n - 1]] = 1.0
+    reward = np.zeros((n, 1, n))
+    reward[n - 2, 0, n - 1] = 1.0
+    cost = np.ones((n, 1))
+    cost[[0, -1]] = 0.0
+    cmdp = CMDP.from_arrays(transition, transition[:, :, 5:][:, :, 0] * np.isin(np.arange(n), [n - 2])[:, None],
+                            [cost], gamma=1, start=2, limits=[100.0])  # fmt: skip
+    ratio = (1 - p) / p
+    value = fc.evaluate(cmdp, np.ones(n))
+    chance = (ratio**2 - 1) / (ratio**5 - 1)
+    assert value.reward == pytest.approx(chance, rel=1e-12)
+    assert value.constraints[0] == pytest.approx((2 - 5 * chance) / (1 - 2 * p), rel=1e-12)
+
+
+def test_a_policy_that_never_ends_is_named() -> None:
+    transition = np.zeros((3, 2, 3))
+    transition[0, 0, 1] = transition[1, 0, 0] = transition[0, 1, 2] = transition[1, 1, 2] = 1.0
+    transition[2, :, 2] = 1.0
+    reward = [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    with pytest.raises(ModelError, match="action 0 in state 0, action 0 in state 1 stays among states 0, 1"):
+        CMDP.from_arrays(transition, reward, criterion="episodes", start=0)
+    with pytest.raises(ModelError, match="needs an end"):
+        CMDP.from_arrays(transition, np.ones((3, 2)), gamma=1)
+
+
+def test_average_by_name_in_specs_files_and_sweeps(tmp_path: Any) -> None:
+    from fastcmdp.envs import from_spec
+    from fastcmdp.sweep.reading import loads
+
+    sweep = loads(
+        'samples = 1e4\ngamma = "average"\nmodels = ["env:garnet?n_states=6"]\nalgorithms = "pd-anpg"'
+    )
+    (model,) = sweep.grids[0].expand(gammas=sweep.gamma)
+    assert model.label == "env:garnet?n_states=6&gamma=average"
+    named = from_spec("env:garnet?n_states=6&gamma=average")
+    plain = fc.envs.garnet(n_states=6)
+    assert model.build().fingerprint() == named.fingerprint()
+    expected = plain.with_criterion("average", limits=plain.unit * plain.limits)
+    assert named.fingerprint() == expected.fingerprint()
+    fc.save(plain, tmp_path / "m.npz")
+    loaded = fc.load(tmp_path / "m.npz", gamma="average")
+    assert loaded.fingerprint() == plain.with_criterion("average").fingerprint()
