@@ -32,6 +32,7 @@ from fastcmdp.exact import evaluate, frontier, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, NeuralSoftmax, ReluSoftmax, TabularSoftmax
 from fastcmdp.results import Result
+from fastcmdp.runs.agent import Agent, load_policy, save_policy
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
@@ -57,6 +58,7 @@ __all__ = [
     "PIPD",
     "PMDPD",
     "RPGPD",
+    "Agent",
     "CRPOSoftmax",
     "GymSimulator",
     "InfeasibleError",
@@ -78,11 +80,13 @@ __all__ = [
     "frontier",
     "learn_utility",
     "load",
+    "load_policy",
     "load_run",
     "occupancy",
     "optimum",
     "resume",
     "save",
+    "save_policy",
     "simulators",
     "solve",
     "tune",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms import PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.budget import STAGE, Budget, Stages, further_outer
 from fastcmdp.check import is_number, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy, check_policy
 from fastcmdp.runs import Result, even_points, new_record, read_run, restore
+from fastcmdp.runs.growth import grow
 from fastcmdp.runs.loop import Crew, follow
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration
@@ -53,6 +56,8 @@ def solve(
     algorithm: Algorithm | None = None,
     *,
     samples: float | None = None,
+    target: float | None = None,
+    seconds: float | None = None,
     policy: Policy | None = None,
     seed: int = 0,
     replicates: int = 1,
@@ -76,6 +81,13 @@ def solve(
     samples : float, optional
         In place of ``algorithm``: the default method, with K and H made for about so many transitions a replicate.
         Other methods plan by ``PDANPG.for_samples(cmdp, samples)`` and the like.
+    target : float, optional
+        Go on until the relative error of the last quarter is below it with 95 % confidence (``result.accuracy``): from
+        exact values and the exact optimum where they are computed, else from the run's own estimates. At most
+        ``samples``, or the outer steps of ``algorithm``, or 1e9 transitions a replicate; a target that is not reached
+        is told in ``result.notes()``.
+    seconds : float, optional
+        Go on for about so long by the wall clock, compilation and evaluations included, or until the target.
     policy : TabularSoftmax, LogLinear or NeuralSoftmax, default TabularSoftmax(); for a simulator LogLinear()
     seed : int
         Nonnegative. The same seed gives the same bits on any number of threads, for any ``piece``, and across
@@ -124,20 +136,34 @@ def solve(
     >>> result.algorithm.name, bool(abs(result.last_quarter.gap[0]) < 0.1)
     ('pd-anpg-cv', True)
     """
-    policy = policy or default_policy(cmdp)
+    policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
     if algorithm is None:
         made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
+        most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
         raise SettingError(
             f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
             f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
         )
+    else:
+        most = _checked(algorithm).outer
     replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
     windows = None if trace is None else whole("trace", trace, 1)
+    if budget.staged:
+        algorithm = replace(algorithm, outer=budget.first(algorithm, cmdp, most))
     result = start(cmdp, algorithm, policy, seed, replicates, windows, optimum, draws)
-    return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+    return _stages(
+        result, Stages(budget, most), threads=threads, progress=progress, checkpoint=checkpoint, piece=piece
+    )
+
+
+def _checked(algorithm: Algorithm) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
+    return algorithm
 
 
 def start(
@@ -152,9 +178,7 @@ def start(
 ) -> Result:
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
     exact_model = has_table(cmdp)
-    if not isinstance(algorithm, Algorithm):
-        meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
+    _checked(algorithm)
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
@@ -209,12 +233,32 @@ def _fifth(cmdp: CMDP, algorithm: Algorithm) -> float:
 def resume(
     result: Result,
     *,
+    outer: int | None = None,
+    samples: float | None = None,
+    target: float | None = None,
+    seconds: float | None = None,
     threads: int | None = None,
     progress: Callable[[Progress], object] | None = None,
     checkpoint: str | Path | None = None,
     piece: int | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted or loaded, to its last outer step; parameters as in ``solve``.
+    """Go on with a run that was interrupted or loaded, to its last outer step or beyond it.
+
+    Parameters
+    ----------
+    outer, samples : int, float, optional
+        Go on to so many outer steps, or transitions a replicate, those that are made included. Rates that depend on K
+        are made anew for the larger one, which ``result.notes()`` says; PD-ANPG-CV has none, and goes on as if it had
+        been asked for as much at once.
+    target, seconds : float, optional
+        As in ``solve``; go on until then.
+    threads, progress, checkpoint, piece
+        As in ``solve``.
+
+    Raises
+    ------
+    SettingError
+        Fewer outer steps or samples than are made; another setting out of range.
 
     Examples
     --------
@@ -231,17 +275,30 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    threads, piece = (
+    budget = Budget(samples, seconds, target)
+    threads, piece, outer = (
         value if value is None else whole(name, value, 1)
-        for name, value in (("threads", threads), ("piece", piece))
+        for name, value in (("threads", threads), ("piece", piece), ("outer", outer))
     )
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
+    stages = Stages(budget, further_outer(result, outer, budget))
+    return _stages(result, stages, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+
+
+def _stages(result: Result, stages: Stages, **how: Any) -> Result:
+    """Finish the stage at hand and those that follow."""
+    result.reached = ""
     if result.interrupted:
         _tell_cost(result)
-    _Loop(result, threads, progress, checkpoint, piece).run()
+    while True:
+        _Loop(result, **how).run()
+        further = stages.next(result)
+        if further is None:
+            break
+        grow(result, further, STAGE)
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
         steps = result.run.state.failed[failed]
@@ -249,7 +306,7 @@ def resume(
             f"numbers ceased to be finite in replicates {failed.tolist()} at outer steps {steps.tolist()}; they "
             f"stopped there. {result.run.fault(failed[0]) or 'Smaller learning rates help.'}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return result
 
@@ -269,7 +326,7 @@ def _tell_cost(result: Result) -> None:
                 f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
                 "it shorter",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -304,7 +361,7 @@ class _Loop:
             if self.crew.abandoned:
                 raise
             if self.progress is None and self.checkpoint is None:
-                warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=4)
+                warnings.warn("interrupted: the result holds what there is", RuntimeWarning, stacklevel=5)
         finally:
             if self.checkpoint is not None and not self.crew.abandoned:
                 self._save(UnsavedWarning)
@@ -333,7 +390,7 @@ class _Loop:
             warnings.warn(
                 f"{self.checkpoint} could not be written ({reason}); free some space or save the result elsewhere",
                 category,
-                stacklevel=5,
+                stacklevel=6,
             )
         self.saved = time.monotonic()
 

@@ -294,7 +294,7 @@ def test_resume_gives_what_an_uninterrupted_run_gives(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--outer", 41), "outer = 41, but the run in"),
+        (("--outer", 39), "outer = 39, but the run in"),
         (("--replicates", 3), "replicates = 3"),
         (("--seed", 1), "seed = 1"),
         (("--set", "pilot=3"), "pilot = 3"),
@@ -525,10 +525,25 @@ def test_a_run_by_samples_is_resumed(cli, tmp_path):
     whole = cli("solve", *BUDGET, "--json", "--checkpoint", tmp_path / "run.npz").object()
     again = cli("solve", *BUDGET, "--json", "--checkpoint", tmp_path / "run.npz", "--resume").object()
     assert again == whole
-    other = cli("solve", BUDGET[0], "--samples", "9e4", "--checkpoint", tmp_path / "run.npz", "--resume")
+    path = tmp_path / "run.npz"
+    other = cli("solve", BUDGET[0], "--samples", "2e4", "--checkpoint", path, "--resume")
     assert other.code == 2
-    assert "--samples 90000 makes outer = " in other.err
-    assert "leave --samples out" in other.err
+    assert "samples = 20000: the run is to have" in other.err
+    more = cli("solve", BUDGET[0], "--samples", "9e4", "--checkpoint", path, "--resume", "--json").object()
+    at_once = cli("solve", BUDGET[0], *BUDGET[3:], "--samples", "9e4", "--json").object()
+    assert more["algorithms"][0]["samples"] == at_once["algorithms"][0]["samples"]
+
+
+def test_a_target_and_what_was_reached(cli):
+    near = cli("solve", "env:river_swim", "--target", "0.05", "--replicates", 2, "--json").object()[
+        "algorithms"
+    ][0]
+    assert near["error"]["high"] <= 0.05
+    assert "The target of 5 % is reached" in near["notes"][0]
+    far = cli("solve", *BUDGET, "--target", "1e-6", "--json").object()["algorithms"][0]
+    assert "The target of 0.0001 % was not reached within" in far["notes"][0]
+    assert far["samples"] == pytest.approx(6e4, rel=0.05)
+    assert "target = -1" in cli("solve", "env:river_swim", "--target", "-1").err
 
 
 def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):

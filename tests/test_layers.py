@@ -78,6 +78,7 @@ RANK = {
             ["algorithms", "policy_names", "simulator_names"],
             ["runs", "tuned"],
             ["results", "theory"],
+            ["budget"],
             ["solve"],
             ["plots", "utility"],
             ["comparison"],
@@ -271,7 +272,7 @@ def offences(source: str, name: str) -> list[str]:
                 found.append(f"line {node.lineno}: an algorithm's file alone calls its kernel")
         if (
             isinstance(node, ast.Attribute)
-            and node.attr == "after"
+            and node.attr in ("after", "last", "some")
             and isinstance(node.value, ast.Attribute)
             and node.value.attr == "output"
             and name != "runs/record.py"
@@ -351,6 +352,8 @@ def test_exceptions_are_needed() -> None:
         ("self.run.advance(0, 1, work)", "theory/paths.py"),
         ("crpo.advance(run, 1)", "solve.py"),
         ("k = result.algorithm.output.after", "runs/result.py"),
+        ("k = result.algorithm.output.last", "plots.py"),
+        ("k = result.trace.output.some", "runs/notes.py"),
     ],
 )
 def test_offences_are_seen(source: str, name: str) -> None:

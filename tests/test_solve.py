@@ -9,6 +9,7 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp.results import read_run
+from fastcmdp.runs.scales import Scales
 
 
 @pytest.fixture(scope="module")
@@ -312,6 +313,45 @@ def test_defaults_work_untuned(name, seed):
     best, late = result.optimum, result.last_quarter
     assert (late.gap <= 0.05 * abs(best.reward)).all(), late.gap / best.reward
     assert (late.violation <= 0.02 * np.ptp(best.constraint_range, axis=1)).all()
+
+
+NAMED = TARGETS | {
+    "maintenance": fc.envs.maintenance,
+    "garnet_100": lambda: fc.envs.garnet(n_states=100, gamma=0.95),
+}
+APPLICATIONS = {"dam": 0.02, "wireless": 0.02, "treatment": 0.02, "two_echelon": 0.02, "taxi": 0.05}
+
+
+def untuned(model, samples, seed):
+    """Errors of the last quarter and mean errors of its single policies, relative to attainable ranges."""
+    result = fc.solve(model, samples=samples, seed=seed, replicates=4)
+    trace, best = result.trace, result.optimum
+    scales = Scales.of(model, best)
+    late = trace.values[:, trace.begin(trace.done - 1, 0.25) :]
+    short = np.maximum(-model.slack(late) / scales.constraints, 0.0).max(axis=2)
+    single = np.maximum((best.reward - late[:, :, 0]) / scales.reward, short).mean(axis=1)
+    return scales.errors(model, result.last_quarter), single
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", NAMED)
+def test_pd_anpg_cv_works_untuned(name, seed):
+    """All four replicates at 1.2e7: last quarter within 1 %, single policies within 3 % in the mean."""
+    error, single = untuned(NAMED[name](), 1.2e7, seed)
+    print(f"{name}, seed {seed}: last quarter {100 * error.max():.2f} %, single {100 * single.max():.2f} %")
+    assert error.max() <= 0.01
+    assert single.max() <= 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_pd_anpg_cv_works_untuned_on_applications(name, seed):
+    """All four replicates at 1e7: last quarter within 2 %, the taxi's within 5 %."""
+    error, single = untuned(getattr(fc.envs, name)(), 1e7, seed)
+    print(f"{name}, seed {seed}: last quarter {100 * error.max():.2f} %, single {100 * single.max():.2f} %")
+    assert error.max() <= APPLICATIONS[name]
 
 
 @pytest.mark.parametrize("inner", [1, 30])

@@ -77,6 +77,7 @@ def _bar() -> Iterator[Callback]:
         BarColumn(),
         TextColumn("{task.fields[steps]}"),
         TextColumn("{task.fields[speed]}"),
+        TextColumn("{task.fields[error]}"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),
@@ -84,7 +85,7 @@ def _bar() -> Iterator[Callback]:
     )
     with bar:
         # Until the first call there may be kernels to compile, for which no time can be told.
-        task = bar.add_task("preparing", total=None, steps="", speed="", left="")
+        task = bar.add_task("preparing", total=None, steps="", speed="", left="", error="")
 
         def update(state: Progress, label: str = "") -> None:
             bar.update(
@@ -94,10 +95,17 @@ def _bar() -> Iterator[Callback]:
                 completed=state.outer,
                 steps=f"{state.outer:,} of {state.total:,}",
                 speed=speed(state),
+                error=estimate(state),
                 left="left",
             )
 
         yield update
+
+
+def estimate(state: Progress) -> str:
+    """The error so far with its interval, where a point of the record allows it."""
+    accuracy = state.result.accuracy
+    return f"error {accuracy}" if math.isfinite(accuracy.high) else ""
 
 
 def speed(state: Progress) -> str:
@@ -128,7 +136,13 @@ class PrintedProgress:
         made = max(state.outer - self.first[1], 1)
         left = (now - self.first[0]) / made * (state.total - state.outer)
         run = f"{self.label}, " if self.label else ""
-        note(f"{run}outer step {state.outer:,} of {state.total:,}, {speed(state)}, {left:.0f} s left")
+        told = [
+            f"outer step {state.outer:,} of {state.total:,}",
+            speed(state),
+            f"{left:.0f} s left",
+            estimate(state),
+        ]
+        note(run + ", ".join(part for part in told if part))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import typer
 from fastcmdp.algorithms import ALGORITHMS, PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.budget import Budget
 from fastcmdp.cli.common import (
     ConstantsFile,
     Json,
@@ -66,6 +67,17 @@ def solve(
             metavar="N",
         ),
     ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="Go on until the relative error is below this with 95 % confidence: 0.01 is 1 %. At most --samples, "
+            "or 1e9 transitions a replicate.",
+            metavar="E",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Go on for about so long, or until --target.", metavar="T")
+    ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -87,7 +99,12 @@ def solve(
         Path | None, typer.Option(help="Save the run here every 30 s and at the end.", metavar="FILE")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --checkpoint FILE.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in --checkpoint FILE; with a larger --samples or --outer, --target or --seconds, "
+            "beyond its end.",
+        ),
     ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the run: .png, .svg or .pdf.", metavar="FILE")
@@ -107,10 +124,11 @@ def solve(
         assert checkpoint is not None
         default = str(read_run(checkpoint)[0].get("algorithm", default))
     made = algorithm_by_name(algorithm or default)
-    target = {"samples": samples, "epsilon": epsilon}
-    scheduled = {key: value for key, value in target.items() if value is not None}
+    planned = {"samples": samples, "epsilon": epsilon}
+    scheduled = {key: value for key, value in planned.items() if value is not None}
     if len(scheduled) + (outer is not None) > 1:
         raise SettingError("--outer, --samples and --epsilon exclude one another: each of them sets K")
+    budget, further = Budget(samples, seconds, target), scheduled.pop("samples", None) if resume else None
     changed = _settings(made, {"outer": outer, "inner": inner}, settings or (), bool(scheduled))
     if constants is not None:
         changed = _tuned(made, constants, bool(scheduled), quiet) | changed
@@ -121,11 +139,18 @@ def solve(
     with reporting(silent(quiet, json)) as callback:
         if resume and checkpoint is not None:
             result = load_run(checkpoint, model, build(model))
+            longer = changed.pop("outer") if changed.get("outer", 0) > result.algorithm.outer else None
             _check_same(result, checkpoint, given | changed, scheduled)
-            result = go_on(result, threads=threads, progress=callback, checkpoint=checkpoint)
+            result = go_on(
+                result, outer=longer, samples=further, target=target, seconds=seconds, threads=threads,
+                progress=callback, checkpoint=checkpoint,
+            )  # fmt: skip
         else:
+            if budget.staged and not scheduled and outer is None:
+                changed["outer"] = budget.most(made(**changed), model)
             result = run(
-                model, made(**changed), policy=build(model), seed=seed or 0, threads=threads, progress=callback,
+                model, made(**changed), target=target, seconds=seconds, policy=build(model), seed=seed or 0,
+                threads=threads, progress=callback,
                 replicates=REPLICATES if replicates is None else replicates, checkpoint=checkpoint,
             )  # fmt: skip
     if result.interrupted:

@@ -49,12 +49,11 @@ def curves(result: Result) -> tuple[Float, Float, Float]:
     trace, cmdp = result.trace, result.cmdp
     n, m = trace.done, cmdp.n_constraints
     outer, kept = trace.outer[:n], trace.kept[:, :n]
-    last = result.algorithm.output.last
     if trace.exact:
-        iterates, mixture = trace.values[:, :n], trace.means(last)[0]
+        iterates, mixture = trace.values[:, :n], trace.means()[0]
         mixture[(kept == 0) & (outer > 0)] = np.nan
     else:
-        mixture = cmdp.to_user_values(trace.estimates(last)[:, :, : 1 + m])
+        mixture = cmdp.to_user_values(trace.estimates()[:, :, : 1 + m])
         iterates = cmdp.to_user_values(trace.estimates(0.0)[:, :, : 1 + m])
         ended = (result.failed >= 0)[:, None] & (outer > result.failed[:, None])
         iterates[ended], mixture[ended] = np.nan, np.nan

@@ -34,7 +34,8 @@ def notes(result: Result) -> list[str]:
     made = [*_failed(result), *_empty(result)]
     if result.trace.done > 1 and (result.failed < 0).any():
         made += [*_missed(result), *_multipliers(result), *_learned(result)]
-    return [*made, *_unknown(result)]
+    asked = [result.reached] if result.reached else []
+    return [*asked, *result.replanned, *made, *_unknown(result)]
 
 
 def _mean(values: Float) -> Float:
@@ -110,7 +111,7 @@ def _said(value: float) -> str:
 def _remedies(result: Result) -> Iterator[str]:
     """What helped where limits were missed: `python bench/misses.py`."""
     name = result.algorithm.name
-    if not result.algorithm.output.some:
+    if not result.trace.filtered:
         others = [other for other in ("npg-pd-softmax", "crpo-softmax") if other != name]
         if not isinstance(result.policy_class, TabularSoftmax):
             others = ["crpo"]

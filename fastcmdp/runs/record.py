@@ -39,6 +39,15 @@ UNKNOWN = -1  # whether a policy is in the output, before the step that decides 
 # that member; at the point that met the limits best.
 OUTPUT, NOW, MEMBER, CLOSEST = range(4)
 
+_BLANK = {
+    "samples": 0,
+    "values": np.nan,
+    "duals": np.nan,
+    "kept": 0,
+    "member": UNKNOWN,
+    "sums": np.nan,
+}  # unwritten
+
 
 def even_points(n_outer: int, windows: int) -> Int:
     """Outer steps to record: 0, the ends of so many windows of equal length, and 1, 2, 4, .. within the first.
@@ -54,6 +63,12 @@ def even_points(n_outer: int, windows: int) -> Int:
     outer = np.round(np.linspace(0, n_outer, windows + 1)).astype(np.int64)
     early = 2 ** np.arange(max(int(outer[1]) - 1, 0).bit_length())
     return np.unique(np.concatenate([outer, early]))
+
+
+def _after(begin: int, end: int, windows: int) -> Int:
+    """Outer steps to record after ``begin``: the ends of so many windows."""
+    points = np.round(np.linspace(begin, end, min(windows, end - begin) + 1)).astype(np.int64)
+    return np.unique(points[1:])
 
 
 def gap_weights(q: Int, p: Int, low: Int) -> tuple[Float, Float]:
@@ -166,6 +181,18 @@ class Record:
         """Whether one more step must be made to know if the policy at the last point is in the output."""
         return self.output.some and bool((self.member[:, self.done - 1] == UNKNOWN).any())
 
+    def grow(self, outer: int, windows: int) -> None:
+        """Go on to so many outer steps, by so many windows after the last point; points not yet reached are dropped."""
+        n = self.done
+        begin = int(self.outer[n - 1]) if n else 0
+        further = even_points(outer, windows) if n == 0 else _after(begin, outer, windows)
+        more = len(further)
+        self.outer = np.concatenate([self.outer[:n], further])
+        for name, blank in _BLANK.items():
+            array = getattr(self, name)[:, :n]
+            shape = (len(array), more, *array.shape[2:])
+            setattr(self, name, np.concatenate([array, np.full(shape, blank, array.dtype)], axis=1))
+
     def decide(self, run: Any) -> None:
         """Write down whether the policy at the last point is in the output; the run has gone on from there."""
         i = self.done - 1
@@ -245,13 +272,24 @@ class Record:
         alive = np.isfinite(self.sums[:, max(self.done - 1, 0), 0])
         return np.asarray((self.done > 1) & alive & ~(written == 1).any(axis=1))
 
-    def means(self, last: float = 1.0) -> tuple[Float, Float]:
+    @property
+    def last_alone(self) -> bool:
+        """Whether the output is the last policy alone."""
+        return self.output.last == 0.0
+
+    @property
+    def filtered(self) -> bool:
+        """Whether only some outer steps count for the output."""
+        return self.output.some
+
+    def means(self, last: float | None = None) -> tuple[Float, Float]:
         """J of the output so far at each point, from exact values, and how far off at most.
 
-        float64[R, done, 1+m] twice. Of its last part only, by outer steps, with ``last`` below 1; of the last policy
+        float64[R, done, 1+m] twice. With ``last`` given, over that last part of the outer steps; of the last policy
         with 0. At the first point it is the first policy; while no recorded policy belongs to the output, the one that
         met the limits best.
         """
+        last = self.output.last if last is None else last
         n = self.done
         values = self.values[:, :n]
         if last == 0.0:
@@ -262,8 +300,9 @@ class Record:
         found, within = (np.stack([part[k][:, -1] for part in parts], axis=1) for k in (0, 1))
         return found, within
 
-    def mean(self, last: float = 1.0) -> tuple[Float, Float]:
+    def mean(self, last: float | None = None) -> tuple[Float, Float]:
         """The same at the last point alone: float64[R, 1+m] twice."""
+        last = self.output.last if last is None else last
         i = self.done - 1
         if last == 0.0:
             return self.values[:, i].copy(), np.zeros_like(self.values[:, i])
@@ -305,11 +344,12 @@ class Record:
         found[lost], bounds[lost] = np.nan, np.nan
         return found, bounds
 
-    def estimates(self, last: float = 1.0) -> Float:
+    def estimates(self, last: float | None = None) -> Float:
         """Means over the steps that count of the run's own estimates and multipliers so far, at each point.
 
         float64[R, done, 1+2m] in kernel units; NaN where no step counts. With ``last`` 0, over the last window.
         """
+        last = self.output.last if last is None else last
         begins = np.array([self.begin(i, last) for i in range(self.done)], np.int64)
         sums, kept = self.sums[:, : self.done], self.kept[:, : self.done]
         steps = (kept - kept[:, begins])[:, :, None].astype(np.float64)

@@ -11,7 +11,7 @@ policies uniformly once, then follow it) is the mean of J(pi_k). Two measurement
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,54 +22,18 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
+from fastcmdp.runs.accuracy import Accuracy, accuracy, windows
+from fastcmdp.runs.agent import Agent, agent_of
+from fastcmdp.runs.best import Best, best
 from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
+from fastcmdp.runs.outputs import GUARANTEES, Averages, interval, suffix_fraction, weighted
 from fastcmdp.runs.record import LAST_QUARTER, Record, excess
 from fastcmdp.runs.saved import write_run
+from fastcmdp.runs.summary import summary
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Averages:
-    """Means over a stretch of outer steps, one row a replicate, in the user's units.
-
-    Attributes
-    ----------
-    reward, constraints, duals : float64[R], float64[R, m] twice
-        Means of J_r, of the constraint values, and of the multipliers.
-    gap : float64[R]
-        J_r* minus the mean of J_r; may be negative; NaN without an optimum.
-    violation : float64[R, m]
-        By how much the mean over outer steps misses the limit, or 0: the positive part is taken after that mean,
-        replicate by replicate (so a mean over replicates errs on the side of caution).
-    source : "exact" or "estimate"
-    within : float64[R, 1+m]
-        How far off exact means of J_r and of the constraint values are at most, for what lies between the recorded
-        points, if J moves one way from each to the next; 0 where every policy of the output is recorded, NaN for
-        estimates.
-    """
-
-    reward: Float
-    constraints: Float
-    duals: Float
-    gap: Float
-    violation: Float
-    source: str
-    within: Float
-
-
-def interval(values: Float) -> dict[str, float | None]:
-    """Mean over replicates and its 95 % interval by Student's t; the ends equal the mean for one replicate."""
-    x = values[np.isfinite(values)]
-    if x.size == 0:
-        return {"mean": None, "low": None, "high": None}
-    from scipy.special import stdtrit  # here, since it is slow to import
-
-    mean = float(x.mean())
-    half = float(stdtrit(x.size - 1, 0.975) * x.std(ddof=1) / np.sqrt(x.size)) if x.size > 1 else 0.0
-    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 @dataclass(repr=False)
@@ -83,6 +47,10 @@ class Result:
     run
         The state and what moves it on; for ``resume``.
     trace : Record
+    replanned : list of str
+        Where the run went on beyond its first K under other rates.
+    reached : str
+        What became of the target that was asked for; "" if none was.
     """
 
     algorithm: Any
@@ -90,6 +58,8 @@ class Result:
     seed: int
     run: Any
     trace: Record
+    replanned: list[str] = field(default_factory=list)
+    reached: str = ""
 
     def __repr__(self) -> str:
         done = int(self.trace.outer[max(self.trace.done - 1, 0)])
@@ -153,12 +123,65 @@ class Result:
     @property
     def mixture(self) -> Averages:
         """Averages over the output: what the guarantee is about."""
-        return self._averages(self.algorithm.output.last)
+        return self._averages(None)
+
+    @property
+    def own_estimates(self) -> Averages:
+        """Averages over the output from the run's own estimates of all outer steps."""
+        return self._averages(None, "estimate")
 
     @property
     def last_quarter(self) -> Averages:
         """Averages over the last quarter of the outer steps made, of those that count for the output."""
         return self.averages(LAST_QUARTER)
+
+    @property
+    def suffix(self) -> Averages:
+        """Averages over the longest of the last 3/4, 1/2, 1/4, 1/8 over which J has settled, by the record."""
+        fraction = suffix_fraction(self.trace) if self.trace.done > 1 else LAST_QUARTER
+        return replace(self._averages(fraction), guarantee=GUARANTEES["suffix"])
+
+    @property
+    def weighted(self) -> Averages:
+        """Averages over the points of the record, with weights that grow linearly with the outer step."""
+        trace, n = self.trace, self.trace.done
+        whole = self._averages(1.0)
+        if n < 2:
+            return replace(whole, guarantee=GUARANTEES["weighted"])
+        steps = trace.outer[:n].astype(np.float64)
+        series = np.concatenate([windows(trace, trace.exact), self._window_duals()], axis=2)
+        found = np.stack([weighted(steps, rows) for rows in series])
+        split = 1 + self.cmdp.n_constraints
+        return self._made(
+            found[:, :split], found[:, split:], whole.source, np.full((len(found), split), np.nan), "weighted"
+        )
+
+    def _window_duals(self) -> Float:
+        """Mean multipliers of the windows between points, float64[R, n, m]; of the first point, the first window's."""
+        own = self.trace.estimates(0.0)[:, :, 1 + self.cmdp.n_constraints :]
+        return np.asarray(self.cmdp.to_user_duals(np.concatenate([own[:, 1:2], own[:, 1:]], axis=1)))
+
+    @property
+    def best(self) -> Best:
+        """One stationary policy to deploy: of all that is recorded, the best that meets the limits.
+
+        On tables of up to 20,000 choices it is a mixture of recorded occupancies made stationary, with its exact
+        value; else the best last iterate, exactly evaluated or, on simulators, by one batch of 10,000 rollouts and
+        measured by another, with 95 % intervals. ``feasible`` says whether the limits are met.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> found = fc.solve(fc.envs.river_swim(), samples=1e5).best
+        >>> found.feasible, found.policy.shape
+        (True, (16,))
+        """
+        return best(self)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """How far the last quarter is from the optimum, relative, with a 95 % interval."""
+        return accuracy(self)
 
     def averages(self, last: float = 1.0, source: Literal["exact", "estimate"] | None = None) -> Averages:
         """Averages over the last fraction ``last`` of the outer steps made, of those that count for the output.
@@ -172,23 +195,28 @@ class Result:
             raise SettingError(f"source = {source!r}: 'exact' or 'estimate' is expected")
         return self._averages(float(last), source)
 
-    def _averages(self, last: float, source: str | None = None) -> Averages:
+    def _averages(self, last: float | None, source: str | None = None) -> Averages:
+        """Over the last part of the outer steps, or (None) over the method's output."""
+        name = "mixture" if last is None or last == 1.0 else "last_quarter"
         trace, cmdp, m = self.trace, self.cmdp, self.cmdp.n_constraints
         source = source or ("exact" if trace.exact else "estimate")
         if trace.done < 2:
             nothing = np.full((trace.samples.shape[0], 1 + 2 * m), np.nan)
-            return self._made(nothing[:, : 1 + m], nothing[:, 1 + m :], source, nothing[:, : 1 + m])
+            return self._made(nothing[:, : 1 + m], nothing[:, 1 + m :], source, nothing[:, : 1 + m], name)
         means = trace.estimates(last)[:, -1]
         values, within = cmdp.to_user_values(means[:, : 1 + m]), np.full((len(means), 1 + m), np.nan)
         if source == "exact":
             values, within = trace.mean(last)
-        return self._made(values, cmdp.to_user_duals(means[:, 1 + m :]), source, within)
+        return self._made(values, cmdp.to_user_duals(means[:, 1 + m :]), source, within, name)
 
-    def _made(self, values: Float, duals: Float, source: str, within: Float | None = None) -> Averages:
-        best = np.nan if self.optimum is None else self.optimum.reward
+    def _made(
+        self, values: Float, duals: Float, source: str, within: Float | None = None, name: str = "last"
+    ) -> Averages:
+        known = np.nan if self.optimum is None else self.optimum.reward
         violation = excess(self.cmdp, values)
         within = np.zeros_like(values) if within is None else within
-        return Averages(values[:, 0], values[:, 1:], duals, best - values[:, 0], violation, source, within)
+        gap = known - values[:, 0]
+        return Averages(values[:, 0], values[:, 1:], duals, gap, violation, source, within, GUARANTEES[name])
 
     @property
     def empty(self) -> NDArray[np.bool_]:
@@ -217,14 +245,14 @@ class Result:
         """Of the policies at the trace points that meet the limits, the one with the largest J_r; NaN if none."""
         feasible = (self.cmdp.slack(self.trace.values) >= 0).all(axis=2) & np.isfinite(self.trace.reward)
         averages = self._at(np.where(feasible, self.trace.reward, -np.inf).argmax(axis=1))
-        for field in (
+        for part in (
             averages.reward,
             averages.constraints,
             averages.duals,
             averages.gap,
             averages.violation,
         ):
-            field[~feasible.any(axis=1)] = np.nan
+            part[~feasible.any(axis=1)] = np.nan
         return averages
 
     def _at(self, points: Int) -> Averages:
@@ -245,7 +273,7 @@ class Result:
         if not isinstance(replicate, int | np.integer) or not 0 <= replicate < self.samples.size:
             raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
         last: Float = np.array(self.run.policies()[replicate])
-        if kind == "last" or (kind == "mixture" and self.algorithm.output.last == 0.0):
+        if kind == "last" or (kind == "mixture" and self.trace.last_alone):
             return last
         if not self.trace.exact:
             raise SettingError(
@@ -256,6 +284,42 @@ class Result:
         nu = self.trace.policy_occupancy(late=kind == "last_quarter")[replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
+
+    def policy_table(
+        self, kind: Literal["mixture", "last_quarter", "last"] = "last_quarter", replicate: int = 0
+    ) -> Float:
+        """Action probabilities, float64[S, A]: of action number a in state s, 0 where s does not have it.
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> fc.solve(fc.envs.river_swim(), samples=1e4).policy_table().shape
+        (8, 2)
+        """
+        cmdp = self.cmdp
+        table = np.zeros((cmdp.n_states, int(cmdp.action_of_choice.max()) + 1))
+        table[cmdp.choice_state, cmdp.action_of_choice] = self.policy(kind, replicate)
+        return table
+
+    def agent(
+        self,
+        kind: Literal["best", "mixture", "last_quarter", "last"] = "best",
+        replicate: int = 0,
+        seed: int | None = None,
+    ) -> Agent:
+        """A policy that acts: called with an observation, it draws an action from a stream of its own.
+
+        On simulators "best" and "last" alone are stationary policies. ``replicate`` is left out for "best".
+
+        Examples
+        --------
+        >>> import fastcmdp as fc
+        >>> cmdp = fc.envs.river_swim()
+        >>> agent = fc.solve(cmdp, samples=1e4).agent(seed=0)
+        >>> agent(3) in (0, 1)
+        True
+        """
+        return agent_of(self, kind, replicate, seed)
 
     def notes(self) -> list[str]:
         """What must not be overlooked: limits that are missed, multipliers that are not there yet, and the like.
@@ -308,6 +372,7 @@ class Result:
                 "gap": interval(all_steps.within[:, 0])["mean"],
                 "violation": interval(all_steps.within[:, 1:].max(axis=1, initial=0.0))["mean"],
             },
+            "error": dict(zip(("mean", "low", "high", "exact"), self.accuracy, strict=True)),
             "notes": self.notes(),
             "seconds": seconds,
             "evaluating": self.trace.evaluating,
@@ -358,74 +423,7 @@ class Result:
 
     def summary(self) -> str:
         """The run in a few lines, beside the exact optimum."""
-        cmdp, best, late = self.cmdp, self.optimum, self.last_quarter
-        total, seconds = int(self.samples.sum()), self.trace.seconds
-        lines = [
-            f"{self.algorithm.name} on {cmdp!r}",
-            f"{self.samples.size} replicates {self._stands()}, {total:.3g} transitions in {seconds:.1f} s"
-            + (f", {self.trace.evaluating:.1f} s of evaluations for the trace" if self.trace.exact else ""),
-            f"{'':24}{'learned (last quarter)':>24}{'mixture of all':>18}{'optimum':>14}{'limit':>14}",
-        ]
-        mixture = self.mixture
-
-        def row(name: str, learned: Float, mixed: Float, exact: float | None, limit: str) -> str:
-            shown = [f"{interval(x)['mean']:.6g}" if np.isfinite(x).any() else "-" for x in (learned, mixed)]
-            known = "-" if exact is None else f"{exact:.6g}"
-            return f"{name:24}{shown[0]:>24}{shown[1]:>18}{known:>14}{limit:>14}"
-
-        lines.append(
-            row(cmdp.names[0], late.reward, mixture.reward, None if best is None else best.reward, "")
-        )
-        for i, name in enumerate(cmdp.names[1:]):
-            known = None if best is None else float(best.constraints[i])
-            limit = f"{cmdp.sense[i]} {cmdp.limits[i]:.6g}"
-            lines.append(row(name, late.constraints[:, i], mixture.constraints[:, i], known, limit))
-        for i, name in enumerate(cmdp.names[1:]):
-            known = None if best is None else float(best.duals[i])
-            lines.append(row(f"multiplier of {name}", late.duals[:, i], mixture.duals[:, i], known, ""))
-        if best is not None:
-            lines.append(row("gap", late.gap, mixture.gap, None, ""))
-        if cmdp.n_constraints:
-            worst = [a.violation.max(axis=1) for a in (late, mixture)]
-            lines.append(row("violation", worst[0], worst[1], None, ""))
-            lines.append(
-                "(means over replicates; violation is the excess of each, so it can exceed that of the mean)"
-            )
-        lines += self._within(mixture)
-        return "\n".join(lines + self.notes())
-
-    def _stands(self) -> str:
-        """How far the run is, and up to where its averages go if that is less."""
-        if not self.interrupted:
-            return "finished" if self.finished else "failed"
-        made, recorded = self.run.state.outer.clip(min=0), int(self.trace.outer[max(self.trace.done - 1, 0)])
-        least, most = int(made.min()), int(made.max())
-        told = f"{least}" if least == most else f"{least} to {most}"
-        till = (
-            "" if least == most == recorded else f" (averages up to step {recorded}, the last one recorded)"
-        )
-        return f"at outer step {told} of {self.algorithm.outer}{till}"
-
-    def _within(self, mixture: Averages) -> list[str]:
-        """How far off the figures of the mixture are at most, where not every policy of it is recorded."""
-        gap, violation = mixture.within[:, 0], mixture.within[:, 1:].max(axis=1, initial=0.0)
-        if not np.nanmax(np.append(gap, 0.0)) > 0.0:
-            return []
-        known = f"gap within {interval(gap)['mean']:.2g}"
-        if self.cmdp.n_constraints:
-            known += f", violation within {interval(violation)['mean']:.2g}"
-        n = int((self.trace.member[:, : self.trace.done] == 1).sum(axis=1).max())
-        estimate = self._averages(self.algorithm.output.last, "estimate")
-        columns = [estimate.reward, *estimate.constraints.T]
-        own = ", ".join(
-            f"{name} {interval(column)['mean']:.6g}"
-            for name, column in zip(self.cmdp.names, columns, strict=True)
-            if np.isfinite(column).any()
-        )
-        return [
-            f"(the mixture from {n} of its policies, evaluated exactly: {known}, if J moves one way between them; "
-            f"the run's own estimates of all of them: {own}; trace=N evaluates more)"
-        ]
+        return summary(self)
 
     def save(self, path: str | Path) -> None:
         """Write the run to a .npz file, through a temporary name, so that no file is ever torn.

@@ -101,7 +101,7 @@ class GymSimulator(Simulator):
             raise ModelError("cost is given without limits; give limits= as many numbers as cost returns")
         made = _make(env, options, gymnasium)
         calls = _Environments(made, cost, gymnasium.spaces)
-        self._envs = calls
+        self._envs, self.first_action = calls, calls.first_action
         if calls.n_observed + 2 > LARGEST:
             raise ModelError(
                 f"observations of {made.observation_space} are {calls.n_observed} numbers, more than "
@@ -146,10 +146,21 @@ class GymSimulator(Simulator):
         after, reward, costs = super().step(state, action, rng)
         return self._envs.numbered(after), reward, costs
 
+    def observed(self, observation: Any) -> Any:
+        """An observation of the environment as the state that policies see."""
+        state = np.zeros(self.n_state)
+        try:
+            state[2:] = self._envs.flatten(self._envs.space, observation)
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+            raise SettingError(
+                f"observation = {observation!r}: one of {self._envs.space} is expected ({error})"
+            ) from error
+        return state
+
     def world(self, *arguments: Any, **named: Any) -> Any:
         """As of ``Simulator``; a run begins."""
         self._envs.raised = ""
-        return super().world(*arguments)
+        return super().world(*arguments, **named)
 
     def live_actions(self, *arguments: Any) -> Any:
         """As of ``Simulator``; a batch of rollouts begins."""

@@ -119,7 +119,7 @@ class Simulator(Units):
     True
     """
 
-    source = "rng"  # what a simulator is to draw from
+    source, first_action = "rng", 0  # what a simulator is to draw from; how the user numbers actions
 
     def __init__(
         self,
@@ -272,6 +272,10 @@ class Simulator(Units):
         out = np.zeros((self.n_rows, self.n_features))
         self._write_features(self._state(state), out)
         return out if self.by_choice else out[0]
+
+    def observed(self, observation: Any) -> Float:
+        """The state that an observation is of, float64[n_state], as far as policies see it."""
+        return self._state(observation)
 
     def _state(self, state: npt.ArrayLike) -> Float:
         """A copy of a state that a caller gives."""

@@ -100,17 +100,17 @@ class Runs:
     @property
     def mixture(self) -> Float:
         """J of the output so far at each point, user's units, float64[R, n, 1+m]; exact, or the run's own estimates."""
-        last, units = self.record.output.last, self.record.cmdp
+        units = self.record.cmdp
         if self.record.exact:
-            return self.record.means(last)[0]
-        values: Float = units.to_user_values(self.record.estimates(last)[:, :, : 1 + units.n_constraints])
+            return self.record.means()[0]
+        values: Float = units.to_user_values(self.record.estimates()[:, :, : 1 + units.n_constraints])
         return values
 
     @property
     def duals(self) -> Float:
         """Mean multipliers so far, user's units, float64[R, n, m]."""
         units = self.record.cmdp
-        means = self.record.estimates(self.record.output.last)[:, :, 1 + units.n_constraints :]
+        means = self.record.estimates()[:, :, 1 + units.n_constraints :]
         duals: Float = units.to_user_duals(means)
         return duals
 

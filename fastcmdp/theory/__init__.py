@@ -27,6 +27,7 @@ from fastcmdp.theory.bounds import (
 )
 from fastcmdp.theory.certificate import Assumption, Certificate, certificate
 from fastcmdp.theory.constants import Constants, asgd_steps, constants
+from fastcmdp.theory.corrected import corrected_law, dual_dynamics, first_order_error, target_second_moment
 from fastcmdp.theory.duality import DualMinimum, dual_minimum, value_iteration
 from fastcmdp.theory.global_bounds import (
     constraint_extraction,
@@ -70,14 +71,17 @@ __all__ = [
     "conditional_mean",
     "constants",
     "constraint_extraction",
+    "corrected_law",
     "dual_bound",
     "dual_drift",
+    "dual_dynamics",
     "dual_minimum",
     "error_factors",
     "estimator_moments",
     "expected_samples",
     "first_order_bound",
     "first_order_decay",
+    "first_order_error",
     "follow",
     "gradient_bound",
     "gradient_noise",
@@ -98,6 +102,7 @@ __all__ = [
     "second_order_bound",
     "smallest_C",
     "strong_duality",
+    "target_second_moment",
     "theorem_1",
     "theorem_path",
     "theorem_schedule",

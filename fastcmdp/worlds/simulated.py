@@ -9,9 +9,10 @@ import numpy as np
 
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.simulator.simulate import LiveActions
+from fastcmdp.kernels.simulator.walks import weigh_actions
 from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.worlds.world import Float, World
+from fastcmdp.worlds.world import Float, Int, World
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,19 @@ class SimulatedWorld(World):
         SettingError
         """
         raise SettingError("a simulator has no table of action probabilities; its policy is theta")
+
+    def chances(self, theta: Float | None, policy: Float | None, observation: Any) -> tuple[Int, Float]:
+        """The actions and their probabilities at an observation."""
+        assert theta is not None
+        model = self.model
+        x, weight = np.zeros(model.n_rows * model.n_features), np.zeros(model.n_actions)
+        hidden, state = np.zeros(self.policy.n_hidden), model.observed(observation)
+        total = weigh_actions(self.tables, self.policy.data, theta, x, hidden, state, weight)
+        if not np.isfinite(total):
+            raise SettingError(
+                f"observation = {observation!r}: its features, or logits there, are not finite"
+            )
+        return np.arange(model.n_actions) + model.first_action, weight / total
 
     def fault(self, actions: LiveActions) -> str:
         """What went wrong in the user's functions, in a sentence; "" if nothing did."""

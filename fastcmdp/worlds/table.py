@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fastcmdp.check import is_whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, optimum
@@ -15,7 +16,7 @@ from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import Actions, row_space
 from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.tables import build_tables
-from fastcmdp.worlds.world import Float, World
+from fastcmdp.worlds.world import Float, Int, World
 
 EXACT_CHOICES = 20_000  # up to here the optimum and the trace are exact unless the caller says otherwise
 
@@ -99,6 +100,24 @@ class TableWorld(World):
             self._rebuild(actions, theta)
         prob: Float = actions.prob
         return prob
+
+    def chances(self, theta: Float | None, policy: Float | None, observation: Any) -> tuple[Int, Float]:
+        """The actions of a state, by the user's numbers, and their probabilities."""
+        n, cmdp = self.model.n_states, self.model
+        state = (
+            observation.item()
+            if isinstance(observation, np.ndarray) and observation.size == 1
+            else observation
+        )
+        if not is_whole(state, 0, n - 1):
+            raise SettingError(
+                f"observation = {observation!r}: a state, an integer from 0 to {n - 1}, is expected"
+            )
+        if policy is None:
+            assert theta is not None
+            policy = self.probabilities(self.actions(theta, 1, 1e300), theta)
+        own = slice(int(cmdp.state_to_choice[state]), int(cmdp.state_to_choice[int(state) + 1]))
+        return np.asarray(cmdp.action_of_choice[own], np.int64), np.asarray(policy[own])
 
     def _rebuild(self, actions: Actions | LazyActions, theta: Float) -> None:
         every = Actions(actions.entry, actions.prob)

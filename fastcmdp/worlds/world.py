@@ -16,6 +16,7 @@ from fastcmdp.policies import BoundPolicy
 from fastcmdp.simulators.simulator import Simulator
 
 Float = NDArray[np.float64]
+Int = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,18 @@ class World(ABC):
     @abstractmethod
     def probabilities(self, actions: Any, theta: Float) -> Float:
         """Action probabilities of the choices, float64[C]."""
+
+    @abstractmethod
+    def chances(self, theta: Float | None, policy: Float | None, observation: Any) -> tuple[Int, Float]:
+        """The actions where an observation is made, int64[n], and their probabilities.
+
+        theta : parameters; on tables ``policy``, float64[C], may say all instead
+
+        Raises
+        ------
+        SettingError
+            No observation of this model.
+        """
 
     @abstractmethod
     def fault(self, actions: Any) -> str:

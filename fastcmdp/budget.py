@@ -1,0 +1,143 @@
+"""Planning a run for a budget or an accuracy: how many outer steps now, and whether to go on.
+
+A run that is to reach a target, or to take so many seconds, is made in stages of twice the outer steps each: after a
+stage its accuracy is looked at, and the speed that was measured says how many steps the time that is left affords. What
+a method's rates take from K they take from the K of their stage; PD-ANPG-CV takes nothing, so that its stages are one
+run.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.check import MOST, is_positive, require
+from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
+from fastcmdp.runs import Result
+from fastcmdp.simulators.simulator import Simulator
+from fastcmdp.text import duration, number
+
+MOST_SAMPLES = 1e9  # transitions of a replicate that a target may take, where nothing else bounds them
+STAGE = 50  # windows that a stage adds to the record
+_FIRST = 1e5, 50  # transitions and outer steps of a first stage, at least
+_MARGIN = 0.9  # of the time that is left is planned for
+_WORTH = 1.05  # as many outer steps as there are, at least, for another stage
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may take and what it is to reach; None: not bounded by that.
+
+    Attributes
+    ----------
+    samples : float or None
+        Transitions of a replicate.
+    seconds : float or None
+        Of the wall clock, from here on.
+    target : float or None
+        Relative error of the last quarter; see `fastcmdp.runs.accuracy`.
+    """
+
+    samples: float | None = None
+    seconds: float | None = None
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "seconds", "target"):
+            value = getattr(self, name)
+            require(value is None or is_positive(value), name, value, "a positive number")
+
+    @property
+    def staged(self) -> bool:
+        """Whether the run is made in stages."""
+        return self.seconds is not None or self.target is not None
+
+    def most(self, made: Algorithm, model: CMDP | Simulator) -> int:
+        """Outer steps of these settings that the samples allow."""
+        samples = self.samples
+        if samples is None:
+            samples = float("inf") if self.target is None else MOST_SAMPLES
+        steps = (samples - made.fixed_samples(model)) / made.outer_samples(model)
+        return int(min(max(round(steps) if steps < MOST else MOST, 1), MOST))
+
+    def first(self, made: Algorithm, model: CMDP | Simulator, most: int) -> int:
+        """Outer steps of the first stage: ``most`` halved while enough is left."""
+        if not self.staged:
+            return most
+        samples, steps = _FIRST
+        while most // 2 >= max(steps, samples / made.outer_samples(model)):
+            most = -(-most // 2)
+        return most
+
+
+class Stages:
+    """The stages of one call of ``resume``."""
+
+    def __init__(self, budget: Budget, most: int) -> None:
+        self.budget, self.most = budget, most
+        self.began = self.staged = time.monotonic()
+        self.outer = 0
+
+    def next(self, result: Result) -> int | None:
+        """Outer steps to go on to, after a stage is done; None: it is over. Says in the result what was reached."""
+        made = result.algorithm.outer
+        now = time.monotonic()
+        per_step = (now - self.staged) / max(made - self.outer, 1)
+        self.staged, self.outer = now, made
+        if not result.finished:
+            return None
+        budget = self.budget
+        if budget.target is not None and result.accuracy.high <= budget.target:
+            result.reached = f"The target of {_percent(budget.target)} is reached: error {result.accuracy}."
+            return None
+        further = min(self.most, 2 * made) if budget.staged else self.most
+        if budget.seconds is not None:
+            left = budget.seconds - (now - self.began)
+            further = min(further, made + int(_MARGIN * left / max(per_step, 1e-9)))
+        if further < min(_WORTH * made, self.most) or further <= made:
+            if budget.target is not None:
+                result.reached = (
+                    f"The target of {_percent(budget.target)} was not reached within {self._bounds(result)}: error "
+                    f"{result.accuracy}. More samples= or seconds= may reach it."
+                )
+            return None
+        return further
+
+    def _bounds(self, result: Result) -> str:
+        seconds = self.budget.seconds
+        spent = f"{result.samples.mean():.3g} transitions a replicate"
+        return spent if seconds is None else f"{spent} and {duration(seconds)}"
+
+
+def _percent(value: float) -> str:
+    return f"{number(100.0 * value)} %"
+
+
+def further_outer(result: Result, outer: int | None, budget: Budget) -> int:
+    """Outer steps that ``resume`` may go on to.
+
+    Raises
+    ------
+    SettingError
+        Fewer than the run has, or outer steps and samples at once.
+    """
+    settings: Algorithm = result.algorithm
+    made = settings.outer
+    if outer is not None and budget.samples is not None:
+        raise SettingError(f"outer = {outer} and samples = {budget.samples}: give one of them, each sets K")
+    if outer is None and budget.samples is None and not budget.staged:
+        return made
+    most = budget.most(settings, result.run.world.model) if outer is None else outer
+    if most < made and outer is not None:
+        raise SettingError(f"outer = {outer}: the run has {made} outer steps; as many or more are expected")
+    if budget.samples is not None and budget.samples < 0.999 * settings.expected_samples(
+        result.run.world.model
+    ):
+        there = settings.expected_samples(result.run.world.model)
+        raise SettingError(
+            f"samples = {budget.samples:g}: the run is to have {there:.4g} transitions a replicate; as many or more "
+            "are expected"
+        )
+    return max(most, made)

@@ -1,0 +1,234 @@
+"""Runs that go on: to an accuracy, for so long, beyond their K; what comes out of them, and policies that act."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import fastcmdp as fc
+from fastcmdp.algorithms import ALGORITHMS
+from fastcmdp.runs.accuracy import batch_interval
+from fastcmdp.runs.outputs import weighted
+
+
+@pytest.fixture(scope="module")
+def river():
+    return fc.envs.river_swim()
+
+
+def test_stages_are_one_run(river):
+    """PD-ANPG-CV takes nothing from K: grown by stages it is the run that was asked for at once, to the bit."""
+    staged = fc.solve(river, samples=1e6, target=1e-9, replicates=2)
+    whole = fc.solve(river, samples=1e6, replicates=2)
+    assert staged.algorithm == whole.algorithm
+    assert (staged.theta == whole.theta).all()
+    assert (staged.samples == whole.samples).all()
+    assert staged.replanned == []
+    np.testing.assert_allclose(staged.last_quarter.duals, whole.last_quarter.duals, rtol=0.02)
+    np.testing.assert_allclose(staged.last_quarter.reward, whole.last_quarter.reward, rtol=1e-3)
+    value = fc.evaluate(river, staged.policy("last_quarter"))
+    assert value.reward == pytest.approx(staged.last_quarter.reward[0], abs=1e-9)
+    value = fc.evaluate(river, staged.policy("mixture"))
+    assert value.reward == pytest.approx(staged.mixture.reward[0], abs=1e-9)
+
+
+def test_a_target_is_reached_early_or_told(river):
+    near = fc.solve(river, target=0.02, replicates=2)
+    assert near.finished
+    assert near.accuracy.high <= 0.02
+    assert near.samples.max() < 1e7
+    scales = np.ptp(near.optimum.reward_range), np.ptp(near.optimum.constraint_range[0])
+    off = np.maximum(near.last_quarter.gap / scales[0], near.last_quarter.violation[:, 0] / scales[1])
+    assert near.accuracy.error == pytest.approx(max(off.max(), 0.0))
+    assert near.notes()[0].startswith("The target of 2 % is reached: error")
+    far = fc.solve(river, target=1e-7, samples=2e5)
+    assert "was not reached within 2.01e+05 transitions a replicate" in far.notes()[0]
+    assert far.samples[0] == pytest.approx(2e5, rel=0.02)
+
+
+def test_a_target_without_an_optimum(river):
+    """From the run's own estimates: an interval that holds what the exact values say."""
+    blind = fc.solve(river, target=0.05, samples=3e7, optimum=False, replicates=2)
+    assert not blind.accuracy.exact
+    assert blind.accuracy.high <= 0.05
+    assert "own estimates" in blind.notes()[0]
+    best = fc.optimum(river)
+    late = blind.last_quarter
+    assert (best.reward - late.reward).max() / np.ptp(best.reward_range) <= 0.05
+    assert (late.constraints - river.limits).max() / np.ptp(best.constraint_range[0]) <= 0.05
+
+
+def test_seconds(river):
+    fc.solve(river, samples=1e4)  # compile
+    began = time.monotonic()
+    result = fc.solve(river, seconds=2.0)
+    assert result.finished
+    assert 0.5 < time.monotonic() - began < 6.0
+    assert result.samples[0] > 1e6
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_goes_on_beyond_its_first_k(name):
+    cmdp = fc.envs.garnet(n_states=5, n_actions=2, n_branches=2, gamma=0.7, seed=1)
+    settings = ALGORITHMS[name].for_samples(cmdp, 2e4)
+    result = fc.solve(cmdp, settings, replicates=2)
+    samples, first = result.samples.copy(), settings.outer
+    fc.resume(result, outer=2 * first)
+    assert result.finished
+    assert (result.samples > samples).all()
+    assert result.trace.outer[-1] == result.algorithm.outer == 2 * first
+    assert (np.diff(result.trace.outer) > 0).all()
+    value = fc.evaluate(cmdp, result.policy("last_quarter"))
+    assert value.reward == pytest.approx(result.last_quarter.reward[0], abs=1e-8)
+    assert all("are those for K" in text for text in result.replanned)
+    assert result.replanned == [] or name != "pd-anpg-cv"
+    assert result.replanned != [] or name != "pd-anpg"
+
+
+def test_going_on_is_saved_and_refused_backwards(river, tmp_path):
+    path = tmp_path / "run.npz"
+    fc.solve(river, samples=5e4, checkpoint=path)
+    again = fc.resume(fc.load_run(path, river), samples=2e5, checkpoint=path)
+    whole = fc.solve(river, samples=2e5)
+    assert (again.theta == whole.theta).all()
+    loaded = fc.load_run(path, river)
+    assert loaded.finished
+    assert (loaded.policy("last_quarter") == again.policy("last_quarter")).all()
+    with pytest.raises(fc.SettingError, match=r"samples = 1000: the run is to have 1.998e\+05"):
+        fc.resume(loaded, samples=1000)
+    with pytest.raises(fc.SettingError, match="outer = 3: the run has"):
+        fc.resume(loaded, outer=3)
+    with pytest.raises(fc.SettingError, match="give one of them"):
+        fc.resume(loaded, outer=10**6, samples=1e9)
+
+
+def test_best_is_feasible_and_exact():
+    """Garnets whose last quarter misses its limit by a hair: the mixture of occupancies does not."""
+    for seed in range(4):
+        cmdp = fc.envs.garnet(n_states=20, n_constraints=2, seed=seed)
+        result = fc.solve(cmdp, samples=3e5, replicates=2)
+        best = result.best
+        value = fc.evaluate(cmdp, best.policy)
+        assert best.feasible
+        assert (value.constraints <= cmdp.limits).all()
+        assert value.reward == best.reward
+        assert 0.0 <= best.gap < 0.02 * np.ptp(result.optimum.reward_range)
+        late = result.last_quarter
+        feasible = (late.violation == 0).all(axis=1)
+        assert best.reward >= np.where(feasible, late.reward, -np.inf).max() - 1e-9
+
+
+def test_best_of_what_misses_is_the_least_miss():
+    cmdp = fc.envs.river_swim(limit=0.1)
+    best = fc.solve(cmdp, fc.PDANPG(outer=2, inner=2)).best
+    assert not best.feasible
+    assert best.violation[0] > 0.0
+
+
+def test_averages_by_hand():
+    steps, values = np.arange(5.0), np.arange(5.0)[:, None] ** 1
+    assert weighted(steps, values)[0] == pytest.approx(2 * 4**3 / 3 / 4**2)
+    noise = np.random.default_rng(0).standard_normal((2000, 40, 1))
+    mean, half = batch_interval(noise)
+    assert (np.abs(mean) <= half).mean() == pytest.approx(0.95, abs=0.02)
+
+
+def test_outputs_say_what_is_guaranteed(river):
+    result = fc.solve(river, samples=1e6)
+    names = ("mixture", "last_quarter", "suffix", "weighted", "last")
+    said = [getattr(result, name).guarantee for name in names]
+    assert len(set(said)) == len(names)
+    errors = {name: abs(getattr(result, name).gap[0]) for name in names}
+    assert errors["weighted"] < errors["mixture"]
+    assert errors["suffix"] < errors["mixture"]
+
+
+# Policies that act
+
+
+def frequencies(agent, observation, n=4000):
+    rng = np.random.default_rng(1)
+    drawn = [agent.act(observation, rng) for _ in range(n)]
+    return dict(zip(*(part.tolist() for part in np.unique(drawn, return_counts=True)), strict=True))
+
+
+def test_policy_tables_and_agents_agree():
+    cmdp = fc.envs.maintenance()
+    result = fc.solve(cmdp, samples=1e6)
+    table = result.policy_table("last")
+    assert table.shape == (25, 3)
+    np.testing.assert_allclose(table.sum(axis=1), 1.0)
+    assert table[0, 1] == table[24, 0] == 0.0  # not there
+    agent = result.agent("last")
+    for state in (0, 3, 7, 24):
+        actions, chance = agent.probabilities(state)
+        np.testing.assert_allclose(table[state, actions], chance)
+        for action, count in frequencies(agent, state).items():
+            assert count / 4000 == pytest.approx(table[state, action], abs=0.04)
+    with pytest.raises(fc.SettingError, match="a state, an integer from 0 to 24"):
+        agent(25)
+
+
+def test_agents_of_features_act_by_their_logits(river):
+    features = np.random.default_rng(0).standard_normal((river.n_choices, 3))
+    result = fc.solve(river, fc.PDANPG(outer=100, inner=20), policy=fc.LogLinear(features))
+    z = features @ result.theta[0]
+    for state in range(8):
+        own = slice(*river.state_to_choice[state : state + 2])
+        weight = np.exp(z[own] - z[own].max())
+        np.testing.assert_allclose(
+            result.agent("last").probabilities(state)[1], weight / weight.sum(), rtol=1e-9
+        )
+
+
+def test_an_agent_in_a_gymnasium_loop_earns_what_it_is_worth():
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    cmdp = fc.envs.from_gymnasium("FrozenLake-v1", gamma=0.95, start=0)
+    result = fc.solve(cmdp, samples=1e6)
+    agent, gamma = result.agent(seed=0), 0.95
+    env, returns = gymnasium.make("FrozenLake-v1"), []
+    for episode in range(1000):
+        state, _ = env.reset(seed=episode)
+        total, weight, ended = 0.0, 1.0, False
+        while not ended:
+            state, reward, terminated, truncated, _ = env.step(agent(state))
+            total, weight, ended = total + weight * float(reward), weight * gamma, terminated or truncated
+        returns.append(total)
+    error = np.std(returns) / np.sqrt(len(returns))
+    assert np.mean(returns) == pytest.approx(result.best.reward, abs=4 * error)
+
+
+def test_agents_on_simulators_see_what_rollouts_see(tmp_path):
+    queue = fc.simulators.tandem_queue()
+    result = fc.solve(queue, fc.PDANPG(outer=30, inner=20))
+    agent, state = result.agent("last"), [3.0, 1.0]
+    x, theta = queue.features(state), result.theta[0]
+    z = x @ theta if queue.by_choice else theta.reshape(queue.n_actions, -1) @ x
+    weight = np.exp(z - z.max())
+    np.testing.assert_allclose(agent.probabilities(state)[1], weight / weight.sum(), rtol=1e-9)
+    best = result.best
+    assert best.reward_interval[0] < best.reward < best.reward_interval[1]
+    path = tmp_path / "policy.npz"
+    fc.save_policy(path, agent)
+    again = fc.load_policy(path, queue)
+    assert (again.probabilities(state)[1] == agent.probabilities(state)[1]).all()
+    with pytest.raises(fc.ModelError, match="another model"):
+        fc.load_policy(path, fc.envs.river_swim())
+
+
+def test_an_agent_of_a_gymnasium_simulator_takes_its_observations():
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    cart = fc.GymSimulator(
+        "CartPole-v1", cost=lambda o, a, p, i: abs(p[0]) > 0.5, gamma=0.9, limits=[1.0], trial=50
+    )
+    result = fc.solve(cart, fc.PDANPG(outer=3, inner=5, pilot=1))
+    agent, env = result.agent("last", seed=0), gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=0)
+    z = result.theta[0].reshape(2, -1) @ np.append(1.0, observation)
+    np.testing.assert_allclose(agent.probabilities(observation)[1], np.exp(z) / np.exp(z).sum(), rtol=1e-6)
+    for _ in range(5):
+        observation, *_ = env.step(agent(observation))
+    with pytest.raises(fc.SettingError, match="observation"):
+        agent("here")
