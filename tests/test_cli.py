@@ -791,9 +791,9 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")
     expected = {(name, "Tabular") for name in fc.ALGORITHMS}
-    expected |= {(name, kind) for name in ("pd-anpg", "npg-pd", "c-npg-pda", "crpo") for kind in general}
     live = {name for name, made in fc.ALGORITHMS.items() if made.simulation}
-    assert live == {"pd-anpg", "npg-pd", "c-npg-pda", "crpo"}
+    assert live == {"pd-anpg", "pd-anpg-cv", "npg-pd", "c-npg-pda", "crpo"}
+    expected |= {(name, kind) for name in (*live, "pdr-anpg") for kind in general}
     expected |= {(name, kind) for name in live for kind in ("Linear", "LiveNetwork")}
     assert set(seen) == expected
     assert len(seen) == len(expected)
