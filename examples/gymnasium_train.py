@@ -5,7 +5,7 @@
 
 The environment terminates with the discount (see fc.envs.to_gymnasium), so PPO runs with gamma = 1 and a sum over an
 episode estimates J. PPO maximises reward - multiplier * cost; after each iteration the multiplier moves against the
-limit. What was learnt is read off the network in every state, and evaluated exactly.
+limit, by one of the forms of fc.duals. What was learnt is read off the network in every state, and evaluated exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ class Lagrangian(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        self.multiplier, self.episode_cost, self.finished = 0.0, 0.0, []
+        self.multiplier, self.episode_cost, self.finished = (
+            0.0,
+            0.0,
+            [],
+        )  # multiplier: what a unit of cost takes off
 
     def step(self, action):
         state, reward, terminated, truncated, info = self.env.step(action)
@@ -43,12 +47,13 @@ def train(
         "MlpPolicy", env, n_steps=transitions, batch_size=256, n_epochs=6, gamma=1.0, gae_lambda=0.95,
         learning_rate=2e-3, ent_coef=0.003, seed=seed, device="cpu",
     )  # fmt: skip
+    multiplier = fc.duals.Multiplier(fc.duals.PI(lead=2.0, share=0.5), rate)
     mean, last = np.zeros(cmdp.n_choices), max(iterations // 4, 1)
     for k in range(iterations):
         env.finished.clear()
         ppo.learn(transitions, reset_num_timesteps=False)
         if env.finished:
-            env.multiplier = max(0.0, env.multiplier + rate * (np.mean(env.finished) - cmdp.limits[0]))
+            env.multiplier = multiplier.update(np.mean(env.finished) - cmdp.limits[0])
         if k >= iterations - last:
             mean += probabilities(ppo, cmdp) / last
     return mean, env.multiplier

@@ -35,6 +35,7 @@ from fastcmdp.results import Result
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
 from fastcmdp.tune import tune
+from fastcmdp.utility import learn_utility
 from fastcmdp.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ __all__ = [
     "envs",
     "evaluate",
     "frontier",
+    "learn_utility",
     "load",
     "load_run",
     "occupancy",

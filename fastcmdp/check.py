@@ -5,19 +5,30 @@ from __future__ import annotations
 import math
 import numbers
 import os
+from decimal import Decimal
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from fastcmdp.errors import SettingError
 
+LONG = 2**64  # an integer that is still shown with all its digits
 Fault = type[ValueError]
+
+MOST = 2**40  # of anything that is counted: beyond, counters and memory end before the run does
 
 
 def require(holds: object, name: str, value: object, accepted: str, error: Fault = SettingError) -> None:
     """Raise an error that names the setting, its value and what would be accepted, unless it holds."""
     if not holds:
-        raise error(f"{name} = {value!r}: {accepted} is expected")
+        raise error(f"{name} = {_shown(value)}: {accepted} is expected")
+
+
+def _shown(value: object) -> str:
+    """As in Python; an integer beyond all use without its digits, of which there may be too many to print."""
+    if not is_whole(value) or value <= LONG:
+        return repr(value)
+    return f"{Decimal(int(value)):.3e}"
 
 
 def is_whole(value: object, low: int = 0, high: int | None = None) -> TypeGuard[int]:
@@ -57,8 +68,8 @@ def is_positive(value: Any) -> bool:
     return is_finite(value) and bool((np.asarray(value) > 0).all())
 
 
-def whole(name: str, value: Any, low: int, high: int | None = None, *, error: Fault = SettingError) -> int:
-    """`value` as an int from low to high; floats without a fraction (1e6) are taken as well.
+def whole(name: str, value: Any, low: int, high: int | None = MOST, *, error: Fault = SettingError) -> int:
+    """`value` as an int from low to high, None: without end; floats without a fraction (1e6) are taken as well.
 
     Raises
     ------
@@ -73,11 +84,25 @@ def whole(name: str, value: Any, low: int, high: int | None = None, *, error: Fa
     Traceback (most recent call last):
     fastcmdp.errors.SettingError: outer = 2.5: an integer of at least 1 is expected
     """
-    accepted = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
     integral = isinstance(value, float | np.floating) and float(value).is_integer()
     number = int(value) if integral else value
+    if high is None or (high == MOST and not (is_whole(number) and number > MOST)):
+        accepted = f"an integer of at least {low}"
+    else:
+        accepted = f"an integer from {low} to {high if high < MOST else '2^40'}"
     require(is_whole(number, low, high), name, value, accepted, error)
     return int(number)
+
+
+def seed_number(value: Any, *, error: Fault = SettingError) -> int:
+    """A seed as an int: any whole number from 0 on.
+
+    Examples
+    --------
+    >>> seed_number(2**70) == 2**70
+    True
+    """
+    return whole("seed", value, 0, None, error=error)
 
 
 def real(

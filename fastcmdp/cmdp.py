@@ -58,6 +58,7 @@ from fastcmdp.units import (
     FloatArray,
     Units,
     anchors_of,
+    check_finite,
     constraint_units,
     discount,
     limits_of,
@@ -373,6 +374,25 @@ class CMDP(Units):
         other._set_limits(limits)
         return other
 
+    def with_reward(self, reward: npt.ArrayLike) -> CMDP:
+        """The same model with another reward on its choices (C,), user's units; it shares the rows of this one.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], [1], gamma=0.5, limits=1)
+        >>> cmdp.with_reward([3.0]).reward.tolist()
+        [3.0]
+        """
+        given = numbers_in(reward, "reward").astype(np.float64)
+        if given.shape != (self.n_choices,):
+            raise ModelError(f"reward has shape {given.shape}; ({self.n_choices},) is expected")
+        check_finite(given, lambda q: f"reward of {self._choice_name(q)}")
+        other = object.__new__(CMDP)
+        other.__dict__.update(self.__dict__)
+        other._set(reward=given)
+        other._set_limits(self.limits)
+        return other
+
     def with_constraints(self, kept: Sequence[int]) -> CMDP:
         """The same model with some of its constraints, by number; it shares the rows of this one.
 
@@ -431,7 +451,7 @@ class CMDP(Units):
         --------
         >>> cmdp = CMDP([0, 2], [0, 1, 2], [0, 0], [1, 1], [0, 1], [0, 1], gamma=0.5, limits=0.5)
         >>> cmdp.with_criterion("average")
-        CMDP(2 states, 3 choices, 4 branches, gamma=0.5, maximise reward, cost <= 0.5)
+        CMDP(2 states, 3 choices, 3 branches, gamma=0.5, maximise reward, cost <= 0.5)
         """
         if criterion not in CRITERIA:
             raise SettingError(unknown("criterion", criterion, CRITERIA))
@@ -440,11 +460,7 @@ class CMDP(Units):
         bounds = self.limits if limits is None else limits
         if criterion == "discounted":
             return self.with_limits(bounds)
-        signals = np.column_stack([self.reward, self.costs])
-        rows = Plain(
-            self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
-            self.action_of_choice, dict(self.variables),
-        )  # fmt: skip
+        rows = self.plain()
         if criterion == "average":
             rows, gamma = average(rows)
         else:
@@ -462,6 +478,14 @@ class CMDP(Units):
             names=self.names,
             variables=rows.variables,
         )
+
+    def plain(self) -> Plain:
+        """Rows, signals and start as `fastcmdp.criteria` takes them, in the user's units."""
+        signals = np.column_stack([self.reward, self.costs])
+        return Plain(
+            self.state_to_choice, self.choice_to_branch, self.branch_target, self.branch_prob, signals, self.start,
+            self.action_of_choice, dict(self.variables),
+        )  # fmt: skip
 
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on: rows, signals, start, discount, limits and senses."""

@@ -228,7 +228,7 @@ def compare(
         for number, (budget, each, settings) in enumerate(planned, 1):
             if each.label not in warm:
                 # With a callback Ctrl-C is told here alone, as an unfinished run.
-                if not run(cmdp, each.shortest(), trace=1, progress=lambda _: None, **options).finished:
+                if run(cmdp, each.shortest(), trace=1, progress=lambda _: None, **options).interrupted:
                     raise KeyboardInterrupt
                 warm.add(each.label)
             stage = ComparedRun(each.label, budget, number, len(planned))
@@ -239,7 +239,7 @@ def compare(
 
             result = run(cmdp, settings, replicates=replicates, progress=tell, **options)
             made.entries.append(Entry(each, budget, constants_for(each, tuned), result))
-            if not result.finished:
+            if result.interrupted:
                 made.finished = False
                 break
     except KeyboardInterrupt:

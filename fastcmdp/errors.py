@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 
@@ -15,6 +16,19 @@ class SettingError(ValueError):
 
 class BudgetError(SettingError):
     """A budget of samples is less than one outer step of the algorithm takes."""
+
+
+class MissingFileError(FileNotFoundError):
+    """A file, or the folder for one, is not there; the message says which, and what to do."""
+
+    def __init__(self, path: Any, reason: str) -> None:
+        super().__init__(errno.ENOENT, reason, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.filename, self.strerror)
 
 
 class UnsavedWarning(RuntimeWarning):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from fastcmdp.errors import ModelError
+from fastcmdp.errors import MissingFileError, ModelError
 
 GZIP, XZ = b"\x1f\x8b\x08", b"\xfd7zXZ\x00"
 ALWAYS = 1 << 28  # bytes that may always come out of a compressed file
@@ -49,6 +49,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     b'hello'
     """
     target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise MissingFileError(path, f"there is no folder {target.parent}; make it, or write elsewhere")
     fresh = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         mode = _mode(path)
@@ -120,6 +122,12 @@ def opened(path: str | Path) -> BinaryIO:
     path = Path(path)
     if path.exists():
         _refuse_irregular(path, path.stat().st_mode, "read")
+    elif not path.absolute().parent.is_dir():
+        raise MissingFileError(path, f"there is no folder {path.absolute().parent}; check the path")
+    elif not path.is_symlink():
+        raise MissingFileError(
+            path, f"there is no such file in {path.absolute().parent}; check its name, or give its whole path"
+        )
     return path.open("rb")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms import PDANPGCV
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.check import is_whole
+from fastcmdp.check import is_number, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
 from fastcmdp.exact import Optimum
@@ -134,21 +134,9 @@ def solve(
             f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
             f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
         )
-    for name, value in (("replicates", replicates), ("trace", 1 if trace is None else trace)):
-        if not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not is_whole(seed, 0):
-        raise SettingError(f"seed = {seed!r}: a nonnegative integer")
-    result = start(
-        cmdp,
-        algorithm,
-        policy,
-        int(seed),
-        int(replicates),
-        trace if trace is None else int(trace),
-        optimum,
-        draws,
-    )
+    replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
+    windows = None if trace is None else whole("trace", trace, 1)
+    result = start(cmdp, algorithm, policy, seed, replicates, windows, optimum, draws)
     return resume(result, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
 
 
@@ -165,7 +153,8 @@ def start(
     """Set up a run that has not moved; ``resume`` moves it. ``windows``: their number, or the steps to record."""
     exact_model = has_table(cmdp)
     if not isinstance(algorithm, Algorithm):
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV()")
+        meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
     check_policy(policy)
     if not exact_model and not algorithm.simulation:
         raise SettingError(
@@ -242,14 +231,15 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    for name, value in (("threads", threads), ("piece", piece)):
-        if value is not None and not is_whole(value, 1):
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
+    threads, piece = (
+        value if value is None else whole(name, value, 1)
+        for name, value in (("threads", threads), ("piece", piece))
+    )
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
-    if not result.finished:
+    if result.interrupted:
         _tell_cost(result)
     _Loop(result, threads, progress, checkpoint, piece).run()
     if (result.run.state.failed >= 0).any():
@@ -295,7 +285,13 @@ class _Loop:
         piece: int | None,
     ) -> None:
         self.result = result
-        self.crew = Crew(result.run, threads, piece)
+        try:
+            self.crew = Crew(result.run, threads, piece)
+        except MemoryError as error:
+            raise SettingError(
+                f"not enough memory for an outer step of {result.algorithm!r} ({error}); give fewer inner steps, or a "
+                "smaller policy"
+            ) from error
         self.progress, self.checkpoint = progress, checkpoint
         self.saved = time.monotonic()
         self.before = result.trace.seconds

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.variants import Variant
-from fastcmdp.check import is_whole
+from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.compare import Algorithms, check_budgets, check_problem, exact_problem, variants
 from fastcmdp.errors import SettingError
@@ -230,11 +230,11 @@ def tune(
     from fastcmdp import __version__
 
     (budget,) = _one_budget(samples)
-    for name, value in (("trials", trials), ("replicates", replicates)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise SettingError(f"{name} = {value!r}: an integer of at least 1")
-    if not is_whole(seed, 0):
-        raise SettingError(f"seed = {seed!r}: a nonnegative integer")
+    trials, replicates, seed = (
+        whole("trials", trials, 1),
+        whole("replicates", replicates, 1),
+        seed_number(seed),
+    )
     policy = check_problem(cmdp, policy, optimum)
     chosen, skipped = _fitting(variants(algorithms), policy.bind(cmdp))
     if not chosen:
@@ -322,7 +322,7 @@ def _score(cmdp: CMDP, settings: Algorithm, scales: Scales, options: dict[str, A
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "numbers ceased to be finite", RuntimeWarning)
         result = run(cmdp, settings, **options)
-    if not result.finished:
+    if result.interrupted:
         raise KeyboardInterrupt
     error = float(scales.errors(cmdp, result.mixture).mean())
     return error if math.isfinite(error) else math.inf

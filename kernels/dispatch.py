@@ -22,7 +22,7 @@ from typing import Any
 
 from numba.extending import overload
 
-from fastcmdp.kernels.jit import INLINE
+from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE
 
 Implementation = Callable[..., Any]
 
@@ -50,7 +50,7 @@ def generic(by: str, *, inline: bool = False) -> Callable[[Implementation], Any]
             return found or (fallback[0] if fallback else None)
 
         pick.__signature__ = signature  # type: ignore[attr-defined]
-        overload(function, jit_options=INLINE if inline else {})(pick)
+        overload(function, jit_options=INLINE if inline else IMPLEMENTATION)(pick)
 
         def on(*kinds: Any) -> Callable[[Implementation], Implementation]:
             def register(implementation: Implementation) -> Implementation:

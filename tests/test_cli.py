@@ -527,7 +527,8 @@ def test_a_run_by_samples_is_resumed(cli, tmp_path):
     assert again == whole
     other = cli("solve", BUDGET[0], "--samples", "9e4", "--checkpoint", tmp_path / "run.npz", "--resume")
     assert other.code == 2
-    assert "outer = " in other.err
+    assert "--samples 90000 makes outer = " in other.err
+    assert "leave --samples out" in other.err
 
 
 def test_tune_writes_what_compare_and_solve_read(cli, tmp_path):
@@ -772,7 +773,12 @@ def test_frontier(cli, tmp_path):
     assert "best reward" in (tmp_path / "frontier.svg").read_text()
     answer = cli("frontier", "env:garnet?n_states=6&n_constraints=2")
     assert (answer.code, answer.err[:5]) == (2, "error")
-    assert "one of ['cost 0', 'cost 1']" in answer.err
+    assert "--of 'cost 0'" in answer.err
+    assert "cost 0, cost 1" in answer.err
+    answer = cli("frontier", "env:garnet?n_states=6&n_constraints=0")
+    assert (answer.code, "no constraint whose limit" in answer.err) == (2, True)
+    answer = cli("frontier", "env:garnet?n_states=6&n_constraints=2", "--of", "costs 1")
+    assert "did you mean 'cost 1'" in answer.err
 
 
 def test_inspect_without_constraints(cli):
@@ -818,7 +824,10 @@ for module in pkgutil.walk_packages(kernels.__path__, 'fastcmdp.kernels.'):
     if module.name.split('.')[2] in others:
         continue
     for name, value in vars(importlib.import_module(module.name)).items():
-        if hasattr(value, 'signatures') and not pathlib.Path(value._cache._cache_file._index_path).exists():
+        if hasattr(value, 'callee') and not any(
+            list(pathlib.Path(one._cache.cache_path).glob(one._cache._cache_file.name + '.*.nbc'))
+            for one in (value, value.callee) if hasattr(one._cache, 'cache_path')
+        ):
             print('not compiled:', value.py_func.__module__, name, file=sys.stderr)
 sys.exit(code)
 """

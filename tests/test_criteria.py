@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 import fastcmdp as fc
 from fastcmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.exact import horizon
+from fastcmdp.exact import average_of, average_optimum, best_average, horizon
 
 
 def random_model(seed: int, gamma: float | str = 0.9) -> CMDP:
@@ -69,6 +69,25 @@ def test_average_optimum_is_that_of_the_linear_programme(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
+def test_average_without_a_state_of_renewal(seed: int) -> None:
+    """Models in general: the programme, the sweeps of its multipliers and the stationary law say the same."""
+    plain = random_model(seed) if seed % 2 else fc.envs.garnet(n_states=20, seed=seed, limit=4.0)
+    bounds = plain.limits if seed % 2 else 0.1 * plain.limits
+    try:
+        best = average_optimum(plain, limits=bounds)
+    except fc.InfeasibleError:
+        assert linear_programme(plain.with_limits(bounds)).status == 2
+        return
+    assert best.gap <= 1e-8
+    low, high, _ = best_average(plain, plain.reward + (bounds - plain.costs) @ best.duals)
+    assert low - 1e-8 <= best.reward <= high + 1e-8
+    assert high - low <= 1e-8
+    np.testing.assert_allclose(average_of(plain, best.policy), averages(plain, best.policy), atol=1e-9)
+    if seed % 2:
+        assert fc.optimum(plain.with_criterion("average")).reward == pytest.approx(best.reward, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(50))
 def test_average_of_any_policy(seed: int) -> None:
     plain = random_model(seed)
     raw = np.random.default_rng(1000 + seed).random(plain.n_choices)
@@ -79,7 +98,7 @@ def test_average_of_any_policy(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_average_of_the_optimum_in_a_long_simulation(seed: int) -> None:
-    """100 chains of 2000 steps of the optimum's policy; four standard errors of their means, and the bias of the start."""
+    """100 chains of 2000 steps of the optimum's policy: four standard errors of their means, and the start's bias."""
     plain = random_model(seed)
     try:
         best = fc.optimum(plain.with_criterion("average"))
@@ -213,9 +232,16 @@ def test_a_policy_that_never_ends_is_named() -> None:
 
 def test_average_by_name_in_specs_files_and_sweeps(tmp_path: Any) -> None:
     from fastcmdp.envs import from_spec
+    from fastcmdp.sweep.reading import loads
 
+    sweep = loads(
+        'samples = 1e4\ngamma = "average"\nmodels = ["env:garnet?n_states=6"]\nalgorithms = "pd-anpg"'
+    )
+    (model,) = sweep.grids[0].expand(gammas=sweep.gamma)
+    assert model.label == "env:garnet?n_states=6&gamma=average"
     named = from_spec("env:garnet?n_states=6&gamma=average")
     plain = fc.envs.garnet(n_states=6)
+    assert model.build().fingerprint() == named.fingerprint()
     expected = plain.with_criterion("average", limits=plain.unit * plain.limits)
     assert named.fingerprint() == expected.fingerprint()
     fc.save(plain, tmp_path / "m.npz")

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,7 +124,10 @@ def folder(tmp_path, monkeypatch):
     if shutil.which("cc") is None or shutil.which("bash") is None:
         pytest.skip("no C compiler or no bash")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    known = dict(ALGORITHMS)
+    yield tmp_path
+    ALGORITHMS.clear()  # methods that a page entered are of that page
+    ALGORITHMS.update(known)
 
 
 @pytest.mark.filterwarnings("default::fastcmdp.errors.NearlyInfeasibleWarning")

@@ -98,6 +98,12 @@ def test_a_native_file_with_its_problem_needs_no_options(cli, path, tmp_path):
     code, out, _ = cli("inspect", tmp_path / "m.npz")
     assert f"next: fastcmdp solve {tmp_path / 'm.npz'}" in out
     assert "multiplier" in out
+    never = [word.replace("<= 1.5", "<= -1") for word in NAMED]
+    code, _, err = cli("convert", path, tmp_path / "never.npz", *never)
+    assert (code, err) == (0, "")
+    code, out, _ = cli("inspect", tmp_path / "never.npz")
+    assert "not feasible" in out
+    assert "next:" not in out
     code, out, _ = cli("solve", tmp_path / "m.npz", "--outer", 3, "--inner", 3, "--replicates", 1, "--json")
     assert code == 0
     assert json.loads(out)["model"]["names"] == ["-time", "toll", "label:goal"]

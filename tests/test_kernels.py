@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +24,7 @@ from numba import config, njit
 import fastcmdp
 from fastcmdp.algorithms import CNPGPDA, NPGPD, PDANPG
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels import streams
+from fastcmdp.kernels import sources, streams
 from fastcmdp.kernels.algorithm import pd_anpg
 from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy import softmax
@@ -283,7 +286,8 @@ def run_many_models() -> None:
                 run.advance(1, 3, run.work())
         build_actions(run.world.tables, run.policies()[0])
     kernels = [tables.build_tables, tables.fill_actions, softmax.refresh_all, pd_anpg.advance]
-    print(json.dumps({kernel.__name__: len(kernel.signatures) for kernel in kernels}))
+    count = {kernel.__name__: len({*kernel.signatures, *kernel.callee.signatures}) for kernel in kernels}
+    print(json.dumps(count))
 
 
 @compiled
@@ -308,16 +312,15 @@ REPLAY = Path(__file__).with_name("test_replay.py")
 @compiled
 def test_a_changed_callee_is_never_stale(tmp_path: Path) -> None:
     """Numba stamps a cached kernel with its own file alone; geometric_horizon calls to_unit of streams.py."""
-    copy, cache = tmp_path / "fastcmdp", str(tmp_path / "cache")
-    shutil.copytree(Path(fastcmdp.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    kernels, cache = copied(tmp_path), str(tmp_path / "cache")
     code = (
         "import numpy, fastcmdp; from fastcmdp.kernels.sampling.rollouts import geometric_horizon as f\n"
         "print(f(numpy.uint64(2**63), -10.0), len(f.stats.cache_hits), fastcmdp.__file__)"
     )
-    there = str(copy / "__init__.py")
+    there = str(kernels.parent / "__init__.py")
     assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["6", "0", there]
     assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["6", "1", there]
-    with (copy / "kernels" / "streams.py").open("a") as file:
+    with (kernels / "streams.py").open("a") as file:
         file.write("\n\n@kernel\ndef to_unit(word):\n    return 0.75\n")
     assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["13", "0", there]
 
@@ -326,20 +329,110 @@ UNSIGNED = "import numpy; from fastcmdp.kernels.streams import to_unit; print(to
 SIGNED = "import numpy; from fastcmdp.kernels.streams import to_unit; print(to_unit(numpy.int64(2**62)));"
 
 
-@compiled
-def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
-    """Of two processes that compile a kernel for different types, one may find the other's code in its place.
+def cached(cache: Path, name: str) -> set[Path]:
+    return set(cache.rglob(f"*.{name}-*[0-9a-f].nbc"))
 
-    Numba numbers the files of a kernel's signatures by an index. Where two processes read the index before
-    either writes it, both take the same number, and the one whose index stays need not be the one whose code
-    stays. That end is brought about here without a race; to_unit(2**63) with signed code would be -0.5.
-    """
-    cache = str(tmp_path)
-    python(UNSIGNED, NUMBA_CACHE_DIR=cache)
-    before = "from numba.core.caching import IndexDataCacheFile as File; "
-    before += "File._load_index = lambda self: {}; File._save_index = lambda self, overloads: None; "
-    python(before + SIGNED, NUMBA_CACHE_DIR=cache)
-    assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=cache).split() == ["0.5", "0.25"]
+
+@compiled
+def test_a_file_with_other_code_is_not_believed(tmp_path: Path) -> None:
+    """To_unit(2**63) with signed code would be -0.5."""
+    python(UNSIGNED, NUMBA_CACHE_DIR=str(tmp_path))
+    (unsigned,) = cached(tmp_path, "to_unit")
+    python(SIGNED, NUMBA_CACHE_DIR=str(tmp_path))
+    (signed,) = cached(tmp_path, "to_unit") - {unsigned}
+    shutil.copy(signed, unsigned)
+    assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0.5", "0.25"]
+    unsigned.write_bytes(b"damaged")
+    assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0.5", "0.25"]
+
+
+def copied(tmp_path: Path) -> Path:
+    """The kernels of a copy of the package, which ``python(code, tmp_path)`` imports."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(fastcmdp.__file__).parent, tmp_path / "fastcmdp", ignore=ignored)
+    return tmp_path / "fastcmdp" / "kernels"
+
+
+FIRST_WEIGHT = """
+import numpy as np
+from fastcmdp.kernels.learning.asgd import Momentum, Weights, fill_weights as f
+weights = Weights(np.empty(3), np.empty(2))
+f(Momentum(alpha=0.5, beta=0.25, xi=1.0, delta=0.125), 0, weights)
+print(weights.push[0], len(f.stats.cache_hits))
+"""
+
+
+@compiled
+def test_only_what_depends_on_a_change_compiles_again(tmp_path: Path) -> None:
+    kernels, cache = copied(tmp_path), str(tmp_path / "cache")
+    words = UNSIGNED + "print(len(to_unit.stats.cache_hits))"
+    python(words + FIRST_WEIGHT, tmp_path, NUMBA_CACHE_DIR=cache)
+    with (kernels / "learning" / "asgd.py").open("a") as file:
+        file.write("\n")
+    got = python(words + FIRST_WEIGHT, tmp_path, NUMBA_CACHE_DIR=cache).split()
+    assert [got[1], got[3]] == ["1", "0"]
+
+
+@compiled
+def test_a_tuple_whose_fields_changed_places_compiles_again(tmp_path: Path) -> None:
+    """Numba tells NamedTuples apart by their class, and a kernel need not import the class of its arguments."""
+    kernels, cache = copied(tmp_path), str(tmp_path / "cache")
+    (kernels / "pair.py").write_text(
+        "from typing import NamedTuple\nclass Pair(NamedTuple):\n    first: float\n    second: float\n"
+    )
+    (kernels / "reader.py").write_text(
+        "from fastcmdp.kernels.jit import kernel\n@kernel\ndef read(pair):\n    return pair.first\n"
+    )
+    code = (
+        "from fastcmdp.kernels.pair import Pair; from fastcmdp.kernels.reader import read; "
+        "print(read(Pair(first=1.0, second=2.0)), len(read.stats.cache_hits))"
+    )
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["1.0", "0"]
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["1.0", "1"]
+    text = (kernels / "pair.py").read_text()
+    text = text.replace("first", "x").replace("second", "first").replace("x", "second")
+    (kernels / "pair.py").write_text(text)
+    assert python(code, tmp_path, NUMBA_CACHE_DIR=cache).split() == ["1.0", "0"]
+
+
+def referenced(function: Any) -> set[str]:
+    """Modules of kernels/ that a compiled function takes functions, generic ones and classes from."""
+    code, names, modules = [function.py_func.__code__], set(), set()
+    while code:
+        one = code.pop()
+        names |= set(one.co_names)
+        code += [constant for constant in one.co_consts if hasattr(constant, "co_names")]
+    for name in names:
+        value = function.py_func.__globals__.get(name)
+        module = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        modules |= {module} if str(module).startswith("fastcmdp.kernels.") else set()
+    return {module.removeprefix("fastcmdp.kernels.") for module in modules}
+
+
+def test_the_sources_of_a_kernel_are_all_that_it_refers_to() -> None:
+    seen = 0
+    for module in sources._sources():
+        names = vars(importlib.import_module(f"fastcmdp.kernels.{module}".rstrip(".")))
+        for value in list(names.values()):
+            if hasattr(value, "callee") and value.py_func.__module__.endswith("." + module):
+                seen += 1
+                assert referenced(value) <= sources.depends_on(module), (module, value)
+    assert seen > 100
+
+
+def test_who_registers_with_a_generic_function_is_a_source_of_its_callers() -> None:
+    """Whatever calls a generic function depends on each implementation, and on what that calls."""
+    for path in KERNELS.rglob("*.py"):
+        module = ".".join(path.relative_to(KERNELS).with_suffix("").parts)
+        for name in re.findall(r"^@(\w+)\.(?:on|otherwise)\b", path.read_text(), re.MULTILINE):
+            generic = getattr(importlib.import_module(f"fastcmdp.kernels.{module}"), name)
+            for caller in sources._sources():
+                origin = generic.__module__.removeprefix("fastcmdp.kernels.")
+                if origin in sources.depends_on(caller):
+                    assert sources.depends_on(module) <= sources.depends_on(caller), (name, module, caller)
+
+
+KERNELS = Path(fastcmdp.__file__).parent / "kernels"
 
 
 @compiled

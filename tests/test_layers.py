@@ -29,6 +29,11 @@ KERNELS_MAY_IMPORT = {
     "collections",
     "hashlib",
     "pathlib",
+    "os",
+    "gc",
+    "pickle",
+    "re",
+    "uuid",
 }
 
 # A file in a room of kernels/ imports only from rooms below its own (or from its own); "" are the files in none.
@@ -74,7 +79,7 @@ RANK = {
             ["runs", "tuned"],
             ["results", "theory"],
             ["solve"],
-            ["plots"],
+            ["plots", "utility"],
             ["comparison"],
             ["compare"],
             ["tune"],

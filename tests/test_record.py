@@ -475,6 +475,16 @@ def test_a_multiplier_far_from_the_exact_one_is_told():
     assert f"{other.duals[0]:.3g} at the optimum" in "\n".join(result.notes())
 
 
+def test_a_multiplier_that_is_not_unique_is_compared_with_nothing():
+    """A limit that can just be met: any multiplier from some on is exact."""
+    tight = MODEL.with_limits([BEST.constraint_range[0, 0]])
+    with pytest.warns(fc.errors.NearlyInfeasibleWarning):
+        best = fc.optimum(tight)
+    result = fc.solve(tight, fc.PDANPGCV(outer=400), replicates=2, optimum=best)
+    assert abs(result.duals[0, 0] - best.duals[0]) > 0.5 * best.duals[0]
+    assert "at the optimum" not in "\n".join(result.notes())
+
+
 def test_all_is_well_in_silence():
     loose = MODEL.with_limits([BEST.constraint_range[0, 1] + 1.0])
     result = fc.solve(loose, fc.PDANPG(outer=4000, inner=40), replicates=2)

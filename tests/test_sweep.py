@@ -27,8 +27,10 @@ from fastcmdp.solve import resume, start
 from fastcmdp.sweep import Algorithms, Models, Refused, Store, StoreError, Sweep, coordinator, prepare, worker
 from fastcmdp.sweep.analysis import analyse, reaching
 from fastcmdp.sweep.cells import Cell, cells
+from fastcmdp.sweep.cost import Cost
 from fastcmdp.sweep.report import report
 from fastcmdp.sweep.rows import rows
+from fastcmdp.sweep.tasks import plan
 from fastcmdp.sweep.worker import trace_points
 
 spec = importlib.util.spec_from_file_location("bench_sweep", Path(__file__).parents[1] / "bench" / "sweep.py")
@@ -729,3 +731,20 @@ def test_the_page_in_a_browser(tmp_path):
     assert not found["overflow"]
     assert found["tables"] == 2
     assert found["pre"] > 50
+
+
+def test_the_shortest_run_tells_of_the_longest() -> None:
+    """Outer steps of one transition take the time of an outer step: no rate a transition for all targets."""
+    made = plan(Sweep("env:garnet", "crpo", epsilon=[3.0, 0.7], cap=1e9)).configurations
+
+    def truth(each: sweeps.tasks.Configuration) -> float:
+        return 5e-8 * each.samples + 4e-6 * each.settings["outer"]
+
+    coarse, fine = sorted(made, key=lambda each: each.samples)
+    cost = Cost(made)
+    kind = next(iter(cost.kinds))
+    seen = {"kind": kind, "kernels": truth(coarse), "other": 0.0, "runs": 1}
+    cost.learn([seen | {"work": cost.work[made.index(coarse)]}])
+    told = cost.seconds()[made.index(fine)]
+    assert truth(coarse) / coarse.samples > 10 * truth(fine) / fine.samples
+    assert truth(fine) / 3 < told < 3 * truth(fine)

@@ -101,7 +101,7 @@ def test_policies_that_will_not_do_are_named_with_their_line(features):
             "pd-anpg",
             "log-linear:phi.npy",
         ): r"line 7: .*features have 20 rows, the model has 16 choices",
-        ("tabular", "pd-anpg", "log-linear:psi.npy"): r"line 7: .*psi\.npy: No such file",
+        ("tabular", "pd-anpg", "log-linear:psi.npy"): r"line 7: .*psi\.npy: there is no such file",
         ("tabular", "pmd-pd", "neural:8"): "line 7: .*works on the tabular softmax policy only",
     }.items():
         with pytest.raises(SettingError, match=said):

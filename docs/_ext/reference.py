@@ -17,6 +17,7 @@ MODULES = {
     "fastcmdp.envs": "models to try",
     "fastcmdp.simulators": "simulators",
     "fastcmdp.policies": "policy classes",
+    "fastcmdp.duals": "dual steps",
     "fastcmdp.runs": "runs and results",
     "fastcmdp.comparison": "comparisons",
     "fastcmdp.aggregates": "figures of many runs",

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.check import is_finite, is_positive, is_whole, require
+from fastcmdp.check import MOST, is_finite, is_positive, require
+from fastcmdp.check import whole as whole_number
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
@@ -22,13 +23,6 @@ from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.streams import streams
 from fastcmdp.text import down
 from fastcmdp.worlds.world import World
-
-MOST = 2**40  # outer or inner steps: beyond, counters and memory end before the run does
-
-
-def is_integer(value: Any, least: int) -> bool:
-    """Whether value is a whole number from ``least`` to 2^40."""
-    return is_whole(value, least, MOST)
 
 
 def check_words(settings: object, words: Mapping[str, tuple[object, ...]]) -> None:
@@ -137,15 +131,7 @@ class Algorithm:
         numbers or None, ``each`` the same or one a constraint.
         """
         for name, least in (counts or {}).items():
-            value = getattr(self, name)
-            accepted = f"an integer of at least {least}"
-            if isinstance(value, int) and value > MOST:
-                accepted, value = (
-                    f"an integer of at least {least} and at most {down(MOST)}",
-                    float(f"{value:.3g}"),
-                )
-            require(is_integer(value, least), name, value, accepted)
-            object.__setattr__(self, name, int(value))
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
         for name in positive + optional:
             value = getattr(self, name)
             if value is None and name in optional:
@@ -240,7 +226,7 @@ class Algorithm:
             outer <= MOST,
             "samples",
             samples,
-            f"at most the transitions of {down(MOST)} outer steps of {cls.name}",
+            f"at most {down(MOST * made.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},",
         )
         return replace(made, outer=max(outer, 1))
 

@@ -60,7 +60,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import (
-    MOST,
     Algorithm,
     Run,
     check_constants,
@@ -68,7 +67,7 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import is_finite, require
+from fastcmdp.check import MOST, is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import cv_critic, pd_anpg_cv
@@ -205,7 +204,7 @@ class PDANPGCV(Algorithm):
         )
         one = cls(**({"inner": _pairs(cmdp, samples)} | settings | {"outer": 1}))
         steps = samples / one.outer_samples(cmdp)
-        most = f"at most the transitions of {down(MOST)} outer steps of {cls.name}"
+        most = f"at most {down(MOST * one.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},"
         require(steps <= MOST, "samples", samples, most)
         if steps < 1.0:
             least = math.ceil(one.outer_samples(cmdp))

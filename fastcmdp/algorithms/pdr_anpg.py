@@ -82,7 +82,7 @@ class PDRANPG(PDANPG):
         Examples
         --------
         >>> import fastcmdp as fc
-        >>> fc.PDRANPG.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).tau
+        >>> round(fc.PDRANPG.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).tau, 4)
         0.01
         """
         check_constants(c_tau=c_tau)

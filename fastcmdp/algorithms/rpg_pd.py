@@ -92,7 +92,7 @@ class RPGPD(TabularPrimalDual):
         Examples
         --------
         >>> import fastcmdp as fc
-        >>> fc.RPGPD.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).tau
+        >>> round(fc.RPGPD.for_epsilon(fc.envs.garnet(gamma=0.9), 1.0).tau, 4)
         0.01
         """
         check_constants(c_tau=c_tau)

@@ -54,7 +54,7 @@ def _losses(description: Description, kind: Format) -> list[str]:
     """What of the problem the file does not hold, as the options that give it."""
     problem, lost = description.problem, []
     if kind not in ("npz", "mat", "toolbox") and problem.gamma is not None:
-        lost.append(f"--gamma {problem.gamma!r}")
+        lost.append("--average" if problem.gamma == "average" else f"--gamma {problem.gamma!r}")
     if kind != "npz" and problem.reward is not None and len(description.rewards) > 1:
         lost.append(f"--reward {problem.reward!r}")
     if kind != "npz":

@@ -27,6 +27,7 @@ def inspect(source: Source, json: Json = False) -> None:
     Of a file, without options: what it offers, so that the next command can be written.
     """
     offered: dict[str, Any] = {}
+    whole = False  # whether the file says all that `solve` needs
     if (
         source.is_file
         and not source.names.keys() - {"--with"}
@@ -37,11 +38,14 @@ def inspect(source: Source, json: Json = False) -> None:
         offered = {"spec": source.spec, "file": summary(description)}
         if not json:
             offers = "\n".join(f"  {line}" for line in text_summary(description).splitlines())
-            print(f"{source.spec}\n{offers}\n\n{_next(source.spec, description)}")
+            print(f"{source.spec}\n{offers}\n")
         if None in (description.problem.gamma, description.problem.reward):
             if json:
                 print_json(offered)
+            else:
+                print(_next(source.spec, description))
             return
+        whole = True
         cmdp = source.build(replace(description, notes=()))
     else:
         cmdp = source.cmdp()
@@ -64,13 +68,13 @@ def inspect(source: Source, json: Json = False) -> None:
         print_json(offered | facts | answer)
     else:
         print(text(facts["model"], cmdp, best, why))
+        if whole and best is not None:
+            print(f"\n  next: fastcmdp solve {shlex.quote(source.spec)}")
     end(best is None or best.finished)
 
 
 def _next(path: str, description: Description) -> str:
-    """A command to go on with."""
-    if None not in (description.problem.gamma, description.problem.reward):
-        return f"  next: fastcmdp solve {path}\n"
+    """A command to go on with, where something is to be said yet."""
     names = [*description.rewards, *(f"label:{label}" for label in description.labels)]
     words = ["fastcmdp", "inspect", path]
     words += ["--reward", names[0]] if len(names) else []

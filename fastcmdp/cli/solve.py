@@ -121,14 +121,14 @@ def solve(
     with reporting(silent(quiet, json)) as callback:
         if resume and checkpoint is not None:
             result = load_run(checkpoint, model, build(model))
-            _check_same(result, checkpoint, given | changed)
+            _check_same(result, checkpoint, given | changed, scheduled)
             result = go_on(result, threads=threads, progress=callback, checkpoint=checkpoint)
         else:
             result = run(
                 model, made(**changed), policy=build(model), seed=seed or 0, threads=threads, progress=callback,
                 replicates=REPLICATES if replicates is None else replicates, checkpoint=checkpoint,
             )  # fmt: skip
-    if not result.finished:
+    if result.interrupted:
         hint = "" if checkpoint is None else f"; --resume goes on from {checkpoint}"
         note(f"interrupted: this is what there is{hint}")
     if json:
@@ -143,7 +143,7 @@ def solve(
         plot_run(result, plot, title=f"{result.algorithm.name} on {source.spec}")
         if not quiet:
             note(f"plot in {plot}")
-    end(result.finished, failed=bool((result.failed >= 0).all()))
+    end(not result.interrupted, failed=bool((result.failed >= 0).all()))
 
 
 def _tuned(made: type[Algorithm], file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def _check_files(checkpoint: Path | None, resume: bool, plot: Path | None) -> No
     check_plot(plot)
 
 
-def _check_same(result: Result, checkpoint: Path, given: dict[str, Any]) -> None:
-    """What the command line says of a saved run must agree with the file."""
+def _check_same(result: Result, checkpoint: Path, given: dict[str, Any], scheduled: dict[str, float]) -> None:
+    """What the command line says of a saved run must agree with the file; ``scheduled`` is what made its steps."""
     found = asdict(result.algorithm) | {
         "algorithm": result.algorithm.name,
         "replicates": int(result.samples.size),
@@ -209,6 +209,11 @@ def _check_same(result: Result, checkpoint: Path, given: dict[str, Any]) -> None
     }
     for name, value in given.items():
         if value is not None and found[name] != value:
+            for key, target in scheduled.items():
+                raise SettingError(
+                    f"--{key} {target:g} makes {name} = {value!r}, but the run in {checkpoint} was made with "
+                    f"{found[name]!r}; leave --{key} out to go on to its end"
+                )
             raise SettingError(
                 f"{name} = {value!r}, but the run in {checkpoint} has {found[name]!r}; leave it out to go on"
             )

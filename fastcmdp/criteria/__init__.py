@@ -6,9 +6,9 @@ and docs/horizon.md for the identities and their proofs.
 
 from __future__ import annotations
 
-from fastcmdp.criteria.average import average
+from fastcmdp.criteria.average import average, one_class
 from fastcmdp.criteria.episodes import episodes
 from fastcmdp.criteria.plain import CRITERIA, Plain, Restated, criterion_of
 from fastcmdp.criteria.steps import unrolled
 
-__all__ = ["CRITERIA", "Plain", "Restated", "average", "criterion_of", "episodes", "unrolled"]
+__all__ = ["CRITERIA", "Plain", "Restated", "average", "criterion_of", "episodes", "one_class", "unrolled"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastcmdp.criteria.ends import classes, listed, longest_times, never
-from fastcmdp.criteria.plain import Floats, Integers, Plain, Restated, with_weights
+from fastcmdp.criteria.plain import Flags, Floats, Integers, Plain, Restated, with_weights
 from fastcmdp.errors import ModelError
 
 TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond
@@ -92,9 +92,15 @@ def _renewal(rows: Plain) -> tuple[int, Floats]:
         raise ModelError(
             "no state is visited again by every policy (recurrent classes such as "
             + " and ".join(f"{{{listed(each)}}}" for each in met[:3])
-            + " have none in common): averages are answered for models that have such a state of renewal"
+            + " have none in common), and averages are learned through one: for exact answers see "
+            "fastcmdp.exact.average_optimum"
         )
     return best
+
+
+def one_class(rows: Plain, kept: Flags) -> Integers:
+    """The recurrent class of a policy that takes each kept choice with some probability; ModelError for several."""
+    return _only(rows, classes(rows, kept))
 
 
 def _only(rows: Plain, found: list[Integers]) -> Integers:

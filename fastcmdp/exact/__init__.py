@@ -20,6 +20,7 @@ with g_q the score, the gradient of log pi(q). "Kernel units" are those of ``CMD
 
 from __future__ import annotations
 
+from fastcmdp.exact.average import AverageOptimum, average_of, average_optimum, best_average, stationary
 from fastcmdp.exact.constrained import Optimum, optimum
 from fastcmdp.exact.control import dual_value
 from fastcmdp.exact.deterministic import Deterministic, deterministic
@@ -39,22 +40,34 @@ from fastcmdp.exact.horizon import horizon
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
 from fastcmdp.exact.sensitivity import multiplier_range
+from fastcmdp.exact.utilities import Best, Utility, entropy, even_values, imitation, log_values, maximise
 
 __all__ = [
     "FEASIBLE",
+    "AverageOptimum",
+    "Best",
     "Deterministic",
     "Frontier",
     "Optimum",
     "Stage",
+    "Utility",
     "Value",
     "advantages",
+    "average_of",
+    "average_optimum",
+    "best_average",
     "deterministic",
     "dual_value",
+    "entropy",
     "evaluate",
     "evaluate_many",
+    "even_values",
     "fisher",
     "frontier",
     "horizon",
+    "imitation",
+    "log_values",
+    "maximise",
     "multiplier_range",
     "natural_gradient",
     "occupancy",
@@ -62,5 +75,6 @@ __all__ = [
     "policy_gradient",
     "q_values",
     "state_occupancy",
+    "stationary",
     "values",
 ]

@@ -27,7 +27,9 @@ from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
 from fastcmdp.exact.sensitivity import multiplier_range
+from fastcmdp.text import unknown
 
+MOST_POINTS = 10**7
 EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
 
@@ -157,7 +159,7 @@ def frontier(
     """
     cmdp = table_of(cmdp)
     i = _number(cmdp, constraint)
-    points = whole("points", points, 2)
+    points = whole("points", points, 2, MOST_POINTS)
     if cmdp.n_constraints > 1:
         return _path(cmdp, i, points, progress)
     return _corners(cmdp, points, progress)
@@ -171,9 +173,14 @@ def _number(cmdp: CMDP, constraint: int | str | None) -> int:
         return names.index(constraint)
     if isinstance(constraint, int) and not isinstance(constraint, bool) and 0 <= constraint < len(names):
         return constraint
-    raise SettingError(
-        f"constraint is {constraint!r}; one of {names or 'none'}, by name or number, is expected"
-    )
+    if not names:
+        raise SettingError("the model has no constraint whose limit could vary; give it a cost and a limit")
+    if constraint is None:
+        raise SettingError(
+            f"the model has {len(names)} constraints: say whose limit is to vary, constraint={names[0]!r} for instance "
+            f"(on the command line --of {names[0]!r}); they are {', '.join(names)}"
+        )
+    raise SettingError(unknown("constraint", constraint, names))
 
 
 def _corners(cmdp: CMDP, points: int, progress: Callable[[Stage], None] | None) -> Frontier:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,7 @@ import numpy as np
 import scipy  # its parts load at their first use
 from numpy.typing import NDArray
 
+from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.policy.live import LiveNetwork
@@ -91,17 +91,13 @@ class NeuralSoftmax(Policy):
         if given is not None:
             rows = feature_rows(given, name, item)
             self._features = rows.toarray() if scipy.sparse.issparse(rows) else rows
-        try:
-            self._hidden = tuple(0 if isinstance(width, bool) else operator.index(width) for width in hidden)
-        except TypeError:
-            self._hidden = ()
-        if not 1 <= len(self._hidden) <= 2 or not all(1 <= width <= 65_536 for width in self._hidden):
+        if not isinstance(hidden, Sequence | np.ndarray) or not 1 <= len(hidden) <= 2:
             raise ModelError(f"hidden = {hidden!r}: give the widths of one or two layers, such as (32,)")
+        widths = [whole(f"hidden[{i}]", width, 1, 65_536, error=ModelError) for i, width in enumerate(hidden)]
+        self._hidden = tuple(widths)
         if activation not in ("tanh", "relu"):
             raise ModelError(f"activation = {activation!r}: 'tanh' or 'relu' is expected")
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-            raise ModelError(f"seed = {seed!r}: a nonnegative integer is expected")
-        self._activation, self._seed = activation, int(seed)
+        self._activation, self._seed = activation, seed_number(seed, error=ModelError)
 
     def __repr__(self) -> str:
         kind = "choice" if self._by_choice else "state"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy  # its parts load at their first use
 
+from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.policy.relu import ReluNetwork
@@ -53,12 +54,10 @@ class ReluSoftmax(Policy):
     def __init__(self, features: Any, width: int = 64, *, seed: int = 0) -> None:
         self._linear = LogLinear(features)
         self._features = scipy.sparse.csr_array(self._linear._rows())
-        for name, value, least in (("width", width, 2), ("seed", seed, 0)):
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise ModelError(f"{name} = {value!r}: an integer of at least {least} is expected")
+        width, seed = whole("width", width, 2, error=ModelError), seed_number(seed, error=ModelError)
         if width % 2 or width > 65_536:
             raise ModelError(f"width = {width!r}: an even number up to 65,536 is expected")
-        self._width, self._seed = int(width), int(seed)
+        self._width, self._seed = width, seed
 
     def __repr__(self) -> str:
         return (

@@ -91,7 +91,10 @@ def dataset(result: Result) -> Any:
     cmdp, trace, best = result.cmdp, result.trace, result.optimum
     n, signals, constraints = trace.done, list(cmdp.names), list(cmdp.names[1:])
     per_signal, per_constraint = ("replicate", "outer", "signal"), ("replicate", "outer", "constraint")
-    sums, price = "discounted sum, in the units of the signal", "reward a unit of the constraint"
+    sums, price = (
+        "units of the signal, summed or averaged as the model says",
+        "reward a unit of the constraint",
+    )
     made = {
         "value": (per_signal, values, {"long_name": "J of the policy at the step", "units": sums}),
         "mixture": (per_signal, mixture, {"long_name": "J of the output so far", "units": sums}),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.exact.infeasible import NEARLY
 from fastcmdp.policies import TabularSoftmax
 from fastcmdp.runs.record import LAST_QUARTER
 from fastcmdp.runs.scales import Scales
@@ -130,6 +131,8 @@ def _multipliers(result: Result) -> Iterator[str]:
     before = _quarter_before(result)[1]
     missed = _mean(result.last_quarter.violation) > MISSED * scales.constraints
     small = SMALL * scales.reward / scales.constraints
+    # Without room the exact multiplier may be any number from some on, and which one is found says nothing.
+    exact = best if best is not None and best.slater * cmdp.unit > NEARLY else None
     for i, name in enumerate(cmdp.names[1:]):
         if not np.isfinite(late[i]):
             continue
@@ -139,9 +142,9 @@ def _multipliers(result: Result) -> Iterator[str]:
                 f"The multiplier of {name} still climbs, from {before[i]:.3g} in the third quarter to {late[i]:.3g} in "
                 f"the last: more outer steps, or a larger step of the multipliers, let it arrive{reach}."
             )
-        elif best is not None and abs(late[i] - best.duals[i]) > FAR * best.duals[i] + small[i]:
+        elif exact is not None and abs(late[i] - exact.duals[i]) > FAR * exact.duals[i] + small[i]:
             yield (
-                f"The multiplier of {name} is {late[i]:.3g} in the last quarter, and {best.duals[i]:.3g} at the "
+                f"The multiplier of {name} is {late[i]:.3g} in the last quarter, and {exact.duals[i]:.3g} at the "
                 "optimum."
             )
 

@@ -112,8 +112,13 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether all outer steps are done (or every replicate has failed)."""
-        return self.trace.done == len(self.trace.outer)
+        """Whether all outer steps are done, by one replicate at least: where all have failed, the run is over."""
+        return not self.interrupted and bool((self.failed < 0).any())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is more to do, which ``resume`` does."""
+        return self.trace.done < len(self.trace.outer)
 
     @property
     def failed(self) -> Int:
@@ -391,8 +396,8 @@ class Result:
 
     def _stands(self) -> str:
         """How far the run is, and up to where its averages go if that is less."""
-        if self.finished:
-            return "finished"
+        if not self.interrupted:
+            return "finished" if self.finished else "failed"
         made, recorded = self.run.state.outer.clip(min=0), int(self.trace.outer[max(self.trace.done - 1, 0)])
         least, most = int(made.min()), int(made.max())
         told = f"{least}" if least == most else f"{least} to {most}"

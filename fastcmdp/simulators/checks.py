@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastcmdp.check import whole
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.units import numbers_in
 
@@ -28,9 +29,7 @@ def check_number(value: object, name: str, low: float, high: float = math.inf) -
 
 def check_count(value: object, name: str, low: int, high: int) -> int:
     """A whole number from low to high."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
-        raise ModelError(f"{name} = {value!r}: an integer from {low} to {high} is expected")
-    return int(value)
+    return whole(name, value, low, high, error=ModelError)
 
 
 def words_of(sequence: np.random.SeedSequence) -> Words:
@@ -57,9 +56,7 @@ def numbers_or_none(given: Any) -> Float:
 
 
 def check_size(value: Any, name: str) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        raise ModelError(f"{name} = {value!r}: an integer from 1 to {LARGEST} is expected")
-    return int(value)
+    return check_count(value, name, 1, LARGEST)
 
 
 def check_pairs(given: Any, n: int, name: str) -> Float:

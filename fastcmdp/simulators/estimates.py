@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fastcmdp.check import seed_number, whole
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.kernels.streams import LANES
@@ -65,10 +66,8 @@ def estimate(
     threads: int | None,
 ) -> SimulatedValue:
     """See ``Simulator.evaluate``."""
-    for name, count, least in (("rollouts", rollouts, 2), ("seed", seed, 0), ("threads", threads, 1)):
-        whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-        if count is not None and (not whole or count < least):
-            raise SettingError(f"{name} = {count!r}: an integer of at least {least} is expected")
+    rollouts, seed = whole("rollouts", rollouts, 2), seed_number(seed)
+    threads = None if threads is None else whole("threads", threads, 1)
     if not isinstance(confidence, int | float | np.floating) or not 0.0 < confidence < 1.0:
         raise SettingError(f"confidence = {confidence!r}: a number between 0 and 1 is expected")
     bound = check_policy(policy).on_simulator(simulator)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastcmdp.check import seed_number
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
+from fastcmdp.simulators.faults import fault_text
 from fastcmdp.simulators.functions import (
     Function,
     copy_state,
@@ -229,9 +231,7 @@ class Simulator(Units):
 
     def stream(self, seed: int = 0) -> Words:
         """A stream to draw from, uint64[4]: the state of ``numpy.random.SFC64(SeedSequence(seed))``."""
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-            raise SettingError(f"seed = {seed!r}: an integer of at least 0 is expected")
-        return words_of(np.random.SeedSequence(seed))
+        return words_of(np.random.SeedSequence(seed_number(seed)))
 
     def start(self, rng: Words) -> Float:
         """A start state, float64[n_state]; advances the stream.
@@ -350,26 +350,7 @@ class Simulator(Units):
 
     def fault(self, actions: kernel.LiveActions) -> str:
         """What went wrong in a run with these actions, in a sentence; "" if nothing did."""
-        code, after, action, _ = actions.fault.tolist()
-        if code == 0:
-            return ""
-        what = {
-            kernel.STEP_FAULT: "the reward or a cost of step was not finite",
-            kernel.STATE_FAULT: "step left a state that is not finite",
-            kernel.FEATURES_FAULT: f"{self._features.kind} raised or were not finite, or the logits overflowed",
-            kernel.RESET_FAULT: "reset left a state that is not finite",
-            kernel.RAISED: "step, reset or features raised an exception",
-            kernel.WALK_FAULT: "step raised, or its reward or a cost was not finite",
-            kernel.WALK_RESET_FAULT: "reset raised, or left a state that is not finite",
-        }[code]
-        if self._fork.compiled is not None:
-            return what
-        if code in (kernel.RESET_FAULT, kernel.WALK_RESET_FAULT) or after < 0:
-            return "reset raised an exception" if code == kernel.RAISED else what
-        if code == kernel.RAISED:
-            what = f"{'step' if action >= 0 else self._features.kind} raised an exception"
-        chosen = f", action {action}" if action >= 0 else ""
-        return f"{what} (state {actions.before.tolist()}{chosen}, {after} steps into a rollout)"
+        return fault_text(actions, self._features.kind, self._fork.compiled is not None)
 
     def evaluate(
         self,

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fastcmdp.algorithms.base import is_integer
-from fastcmdp.check import is_positive, require
+from fastcmdp.check import is_positive, require, whole
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep import claims
 from fastcmdp.sweep.batches import BATCH, Batches, Tasks
@@ -100,7 +99,7 @@ def run(
     store = Store(_folder_of(sweep, folder))
     require(is_positive(batch_seconds) and np.ndim(batch_seconds) == 0, "batch_seconds", batch_seconds,
             "a positive number")  # fmt: skip
-    require(is_integer(threads, 1), "threads", threads, "an integer of at least 1")
+    threads, workers = whole("threads", threads, 1), None if workers is None else whole("workers", workers, 1)
     check_engine(engine, workers, scheduler)
     tell = progress or (lambda _: None)
     store.claims.say = _sayer(progress)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import is_integer
-from fastcmdp.check import require
+from fastcmdp.check import whole
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, plan
 from fastcmdp.sweep.worker import Batch, Outcome, Runs, execute, group_of, identity
@@ -24,7 +23,7 @@ MEMORY = 0.5  # share of the past that a new batch leaves
 
 
 class Cost:
-    """Expected seconds of a run of each configuration: rate times expected transitions, plus what is besides.
+    """Expected seconds of a run of each configuration: rate times `work_of` it, plus what is besides.
 
     A *kind* is an algorithm on a size of model. Its rate is learned; a kind not seen yet has that of its algorithm.
     """
@@ -33,6 +32,7 @@ class Cost:
         kinds: dict[str, int] = {}
         names: dict[str, int] = {}
         self.samples = np.array([made.samples for made in configurations], np.float64)
+        self.work = np.array([work_of(made) for made in configurations], np.float64)
         self.kind = np.array(
             [kinds.setdefault(kind_of(made), len(kinds)) for made in configurations], np.int64
         )
@@ -43,11 +43,11 @@ class Cost:
         self.seen = np.zeros((len(kinds), 4))  # kernel seconds, transitions, other seconds, runs
 
     def learn(self, observed: Iterable[Mapping[str, Any]]) -> None:
-        """Take in what the metadata of a part tells: entries with kind, kernels, transitions, other, runs."""
+        """Take in what the metadata of a part tells: entries with kind, kernels, work, other, runs."""
         for entry in observed:
             kind = self.kinds.get(str(entry["kind"]))
-            if kind is not None and entry["transitions"] > 0:
-                fresh = [entry[name] for name in ("kernels", "transitions", "other", "runs")]
+            if kind is not None and entry.get("work", 0.0) > 0:
+                fresh = [entry[name] for name in ("kernels", "work", "other", "runs")]
                 self.seen[kind] = MEMORY * self.seen[kind] + fresh
 
     def known(self) -> NDArray[np.bool_]:
@@ -61,14 +61,26 @@ class Cost:
         by_name = np.zeros((len(self.names), 4))
         np.add.at(by_name, self.name_of, self.seen)
         total = self.seen.sum(axis=0)
-        rate = np.full(len(self.seen), PER_TRANSITION)
+        rate = np.full(len(self.seen), np.nan)
         other = np.full(len(self.seen), PER_RUN if total[3] == 0 else total[2] / total[3])
         for source in (by_name[self.name_of], self.seen):
             known = source[:, 1] > 0
             rate[known] = source[known, 0] / source[known, 1]
             other[known] = source[known, 2] / np.maximum(source[known, 3], 1)
-        seconds: NDArray[np.float64] = rate[self.kind] * self.samples + other[self.kind]
+        kernels = np.where(
+            np.isnan(rate[self.kind]), PER_TRANSITION * self.samples, rate[self.kind] * self.work
+        )
+        seconds: NDArray[np.float64] = kernels + other[self.kind]
         return seconds
+
+
+def work_of(made: Configuration) -> float:
+    """What a run's seconds in kernels are in proportion to: its transitions, and the choices of all its outer steps.
+
+    Coarse targets have outer steps of a few transitions that touch every choice all the same: by transitions alone,
+    their rate told of fine targets would be hundreds of times too slow.
+    """
+    return float(made.samples + int(made.settings["outer"]) * made.size[1])
 
 
 def kind_of(made: Configuration) -> str:
@@ -88,7 +100,7 @@ def observations(made: list[Configuration], runs: list[int], outcome: Outcome) -
                 {
                     "kind": kind_of(each),
                     "kernels": kernels,
-                    "transitions": each.samples * n,
+                    "work": work_of(each) * n,
                     "other": max(seconds - kernels, 0.0),
                     "runs": n,
                 }
@@ -140,7 +152,7 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     >>> told.tasks, round(told.transitions / 1e6)
     (8, 44)
     """
-    require(workers is None or is_integer(workers, 1), "workers", workers, "an integer of at least 1")
+    workers = None if workers is None else whole("workers", workers, 1)
     made = plan(sweep)
     cost = Cost(made.configurations)
     if probe:

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from fastcmdp.algorithms.base import is_integer
+from fastcmdp.check import whole
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.worker import Batch, Outcome, Refused, execute, identity
 from fastcmdp.text import unknown
@@ -330,8 +330,8 @@ def check_engine(chosen: Any, workers: int | None, scheduler: str | None) -> Non
             raise SettingError(unknown("engine", chosen, ENGINES))
     elif not hasattr(chosen, "submit"):
         raise SettingError(unknown("engine", chosen, ENGINES))
-    if workers is not None and not is_integer(workers, 1):
-        raise SettingError(f"workers = {workers!r}: an integer of at least 1 is expected")
+    if workers is not None:
+        whole("workers", workers, 1)
     if scheduler is not None and chosen != "dask":
         raise SettingError(f"scheduler = {scheduler!r} goes with the engine 'dask', not with {chosen!r}")
 

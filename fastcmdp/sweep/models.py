@@ -133,11 +133,8 @@ class Models:
         if path is not None:
             found = []
             for gamma in as_list(settings.pop("gamma", None)):
-                naming = (
-                    settings
-                    if gamma is None
-                    else settings | {"gamma": gamma if isinstance(gamma, str) else float(gamma)}
-                )
+                told = gamma if isinstance(gamma, str) or gamma is None else float(gamma)
+                naming = settings if told is None else settings | {"gamma": told}
                 query = "&".join(f"{key}={query_text(value)}" for key, value in naming.items())
                 full = dict(naming)
                 if "files" in full:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.theory import bounds, global_bounds
 from fastcmdp.theory.bounds import Decay
-from fastcmdp.theory.checks import check_count, check_positive
+from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.constants import Constants, constants, slater_holds
 from fastcmdp.theory.inequality import Inequality
 from fastcmdp.theory.paths import theorem_path
@@ -264,13 +265,11 @@ def certificate(
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
         check_positive(name, value)
-    for name, count, least in (
-        ("outer", outer, 1),
-        ("inner", inner, 1),
-        ("replicates", replicates, 1),
-        ("seed", seed, 0),
-    ):
-        check_count(name, count, least)
+    outer, inner, replicates = (
+        whole(name, count, 1)
+        for name, count in (("outer", outer), ("inner", inner), ("replicates", replicates))
+    )
+    seed = seed_number(seed)
     policy = policy or TabularSoftmax()
     made = Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum

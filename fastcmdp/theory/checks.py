@@ -23,17 +23,3 @@ def check_positive(name: str, value: float) -> float:
     if not number or not SMALLEST <= value < math.inf:
         raise SettingError(f"{name} = {value!r}: a positive number of at least {SMALLEST} is expected")
     return float(value)
-
-
-def check_count(name: str, value: int, least: int = 1) -> int:
-    """The value as an int.
-
-    Raises
-    ------
-    SettingError
-        Not an integer of at least ``least``.
-    """
-    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not number or value < least:
-        raise SettingError(f"{name} = {value!r}: an integer of at least {least} is expected")
-    return int(value)

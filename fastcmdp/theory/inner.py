@@ -27,9 +27,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.check import whole
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.learning.asgd import Momentum
-from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.points import Point
 
 Floats = NDArray[np.float64]
@@ -79,7 +79,7 @@ def error_factors(
     >>> error_factors([0.0, 1.0], step, 1)
     array([-1.  , -0.75])
     """
-    check_count("n_steps", n_steps)
+    n_steps = whole("n_steps", n_steps, 1)
     step = error_matrices(eigenvalues, momentum)
     # (u, s) -> (M u, s + M u) sums the tail; powers by squaring, so that H may be large.
     summing = np.zeros((len(step), 4, 4))
@@ -92,7 +92,7 @@ def error_factors(
 
 
 def _skipped(n_steps: int, n_skipped: int | None) -> int:
-    skipped = n_steps // 2 if n_skipped is None else check_count("n_skipped", n_skipped, 0)
+    skipped = n_steps // 2 if n_skipped is None else whole("n_skipped", n_skipped, 0)
     if skipped >= n_steps:
         raise SettingError(f"n_skipped = {n_skipped}: fewer than the {n_steps} steps are expected")
     return skipped
@@ -140,7 +140,7 @@ def inner_moments(at: Point, momentum: Momentum, n_steps: int, n_skipped: int | 
     >>> round(moments.norm_second, 6)  # delta^2 E[A_hat^2] |g|^2 = 1/16 1/2 1/2
     0.015625
     """
-    check_count("n_steps", n_steps)
+    n_steps = whole("n_steps", n_steps, 1)
     before = _skipped(n_steps, n_skipped)
     alpha, beta, xi, delta = momentum
     # In the eigenvectors of F, where F is diag(z). Iterates never leave their span, nor does omega*.

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
+from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.runs.loop import Crew, advance_all
-from fastcmdp.theory.checks import check_count
 from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
 from fastcmdp.theory.inner import conditional_mean
 from fastcmdp.theory.points import Parametrisation, Point, point
@@ -146,8 +146,7 @@ def follow(
             "the theory is about constant learning rates: give eta and zeta, and pilot=0 "
             f"(eta = {settings.eta!r}, zeta = {settings.zeta!r}, pilot = {settings.pilot!r})"
         )
-    check_count("replicates", replicates)
-    check_count("seed", seed, 0)
+    replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
     policy = policy or TabularSoftmax()
     best = exact_optimum(cmdp) if optimum is None else optimum
     run = settings.run(TableWorld.of(cmdp, policy, best), seed, replicates)
@@ -257,8 +256,7 @@ def sampled_steps(at: Point, policy: Policy | None, settings: PDANPG, n: int, se
     settings : PDANPG
         Its H and ASGD steps are used.
     """
-    check_count("n", n)
-    check_count("seed", seed, 0)
+    n, seed = whole("n", n, 1), seed_number(seed)
     policy = policy or TabularSoftmax()
     unit = replace(settings, outer=1, eta=1.0, zeta=1.0, pilot=0)
     run = unit.run(TableWorld.of(at.cmdp, policy), seed, 1)

@@ -29,9 +29,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
+from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.theory.checks import check_count, check_positive
+from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.constants import Constants
 from fastcmdp.theory.inequality import ROUNDING
 
@@ -172,7 +173,7 @@ def _check_slater(of: Constants) -> None:
 
 def theorem_rates(of: Constants, outer: int) -> tuple[float, float]:
     """eta and zeta of Theorem 1 for K outer steps, equation (1)."""
-    check_count("outer", outer)
+    outer = whole("outer", outer, 1)
     unit, root = 1.0 - of.gamma, math.sqrt(outer)
     return unit**2 / (of.Lambda * root), of.lambda_max * unit / root
 

@@ -1,0 +1,158 @@
+"""Concave utilities from samples: a constrained method on a reward that follows the estimated occupancy.
+
+The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0 the occupancy of the uniform policy,
+
+    r_k  = grad f(nu_k)                                            the pseudo-reward, a table that changes with k
+    pi_k = what a primal-dual method has learned for r_k under the limits, from samples / K transitions
+    nu   = the last pairs of episodes of geometric length under pi_k: unbiased samples of its occupancy
+    nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates.
+
+The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
+with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
+pseudo-rewards; a method that starts afresh at each of them is this project's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+
+from fastcmdp.algorithms.base import Algorithm
+from fastcmdp.check import real, whole
+from fastcmdp.cmdp import CMDP, table_of
+from fastcmdp.exact.mixtures import policy_of
+from fastcmdp.exact.utilities import Utility
+from fastcmdp.solve import solve
+
+SHARE = 0.1  # of transitions that estimate occupancies; the rest learns
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Learned:
+    """A policy learned for a utility.
+
+    Attributes
+    ----------
+    policy : float64 (C,)
+    occupancy : float64 (C,)
+        Estimated from samples, not evaluated: `fastcmdp.occupancy` has the policy's own.
+    value : float
+        The utility of that estimate.
+    trace : float64 (K,)
+        The same after each round.
+    samples : int
+        Transitions in all.
+    """
+
+    policy: Float
+    occupancy: Float
+    value: float
+    trace: Float
+    samples: int
+
+    def __repr__(self) -> str:
+        return f"Learned(value={self.value:.6g}, samples={self.samples}, {len(self.trace)} rounds)"
+
+
+def learn_utility(
+    cmdp: CMDP,
+    utility: Utility,
+    *,
+    samples: float,
+    rounds: int = 20,
+    seed: int = 0,
+    algorithm: Algorithm | None = None,
+) -> Learned:
+    """Learn a policy of great concave utility under the limits of the model, from samples alone.
+
+    Parameters
+    ----------
+    cmdp : CMDP
+        Its reward plays a part only where the utility takes it.
+    utility : Utility
+        See `fastcmdp.exact.maximise`, which has the exact answer.
+    samples : float
+        Transitions in all, about.
+    rounds : int
+        K: how often the reward changes.
+    seed : int
+    algorithm : Algorithm, optional
+        Of each round, as `solve` takes it; with one given, its own schedule says how long a round is.
+
+    Returns
+    -------
+    Learned
+
+    Raises
+    ------
+    SettingError
+        Settings out of range; as of `solve`.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> cmdp = fc.envs.garnet(n_states=5)
+    >>> learned = fc.learn_utility(cmdp, fc.exact.entropy(cmdp), samples=1e5, rounds=3)
+    >>> len(learned.trace)
+    3
+    """
+    model, k = table_of(cmdp), whole("rounds", rounds, 1)
+    each = real("samples", samples, 1.0, 1e15) / k
+    rng = np.random.default_rng([seed, 0])
+    episodes = max(1, int(SHARE * each * model.unit))
+    uniform = 1.0 / np.diff(model.state_to_choice)[model.choice_state]
+    nu, used = sampled_occupancy(model, uniform, episodes, rng)
+    trace = np.empty(k)
+    for i in range(k):
+        stated = model.with_reward(utility.gradient(_seen(nu, episodes)))
+        budget = (1.0 - SHARE) * each if algorithm is None else None
+        result = solve(stated, algorithm, samples=budget, seed=seed + i, optimum=False)
+        response, drawn = sampled_occupancy(model, result.policy("last"), episodes, rng)
+        used += drawn + int(result.samples.sum())
+        nu = _between(utility, nu, response)
+        trace[i] = utility.value(nu)
+    return Learned(policy_of(model, nu), nu, float(trace[-1]), trace, used)
+
+
+def _seen(nu: Float, episodes: int) -> Float:
+    """The estimate with one more episode, spread evenly: a logarithm of what was not met yet stays finite."""
+    return (episodes * nu + 1.0 / len(nu)) / (episodes + 1.0)
+
+
+def _between(utility: Utility, nu: Float, response: Float) -> Float:
+    """The best point of the segment."""
+    found = minimize_scalar(
+        lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
+    )
+    t = float(found.x)
+    return (1.0 - t) * nu + t * response
+
+
+def sampled_occupancy(
+    cmdp: CMDP, policy: ArrayLike, episodes: int, rng: np.random.Generator
+) -> tuple[Float, int]:
+    """Frequencies (C,) of the last pairs of episodes of geometric length, and the transitions they took.
+
+    The law of such a pair is the occupancy: the sum over t of (1-gamma) gamma^t Pr(s_t, a_t).
+    """
+    pi = cmdp.action_probabilities(policy)
+    # One search for all rows: the sums of row i run from i to i + 1.
+    taken, met = np.cumsum(pi), np.cumsum(cmdp.branch_prob)
+    state = rng.choice(cmdp.n_states, size=episodes, p=cmdp.start)
+    length = rng.geometric(cmdp.unit, size=episodes) - 1
+    counts, used = np.zeros(cmdp.n_choices), int(length.sum())
+    first, begin = cmdp.state_to_choice, cmdp.choice_to_branch
+    while state.size:
+        q = np.searchsorted(taken, state + rng.random(state.size), side="right")
+        q = np.clip(q, first[state], first[state + 1] - 1)
+        over = length == 0
+        np.add.at(counts, q[over], 1.0)
+        q, length = q[~over], length[~over] - 1
+        b = np.searchsorted(met, q + rng.random(q.size), side="right")
+        state = cmdp.branch_target[np.clip(b, begin[q], begin[q + 1] - 1)].astype(np.int64)
+    return counts / episodes, used

@@ -1,0 +1,37 @@
+"""Utilities from samples, against the exact answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fastcmdp as fc
+from fastcmdp.exact import entropy, log_values, maximise
+from fastcmdp.utility import sampled_occupancy
+
+
+def test_sampled_occupancies_are_the_exact_ones() -> None:
+    cmdp = fc.envs.river_swim()
+    raw = np.random.default_rng(1).random(cmdp.n_choices)
+    pi = raw / np.add.reduceat(raw, cmdp.state_to_choice[:-1])[cmdp.choice_state]
+    n = 200_000
+    found, used = sampled_occupancy(cmdp, pi, n, np.random.default_rng(2))
+    exact = fc.occupancy(cmdp, pi)
+    assert (np.abs(found - exact) <= 5 * np.sqrt(exact * (1 - exact) / n) + 1e-12).all()
+    assert used / n == pytest.approx(cmdp.rollout_length, rel=0.02)
+
+
+@pytest.mark.parametrize("utility", [entropy, log_values])
+def test_a_learned_utility_is_near_the_best(utility) -> None:  # type: ignore[no-untyped-def]
+    cmdp = fc.envs.garnet(n_states=8, seed=1)
+    best = maximise(cmdp, utility(cmdp))
+    learned = fc.learn_utility(cmdp, utility(cmdp), samples=2e6, rounds=10, seed=1)
+    own = fc.occupancy(cmdp, learned.policy)
+    assert utility(cmdp).value(own) == pytest.approx(best.value, rel=0.03)
+    assert cmdp.unit * cmdp.slack(_values(cmdp, learned.policy))[0] >= -0.02
+    assert learned.samples == pytest.approx(2e6, rel=0.3)
+
+
+def _values(cmdp: fc.CMDP, policy: np.ndarray) -> np.ndarray:
+    value = fc.evaluate(cmdp, policy)
+    return np.append(value.reward, value.constraints)

@@ -1,0 +1,118 @@
+"""Concave utilities: against SciPy's general solver, by their own certificates, and by the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, minimize
+
+import fastcmdp as fc
+from fastcmdp import CMDP
+from fastcmdp.errors import InfeasibleError, ModelError
+from fastcmdp.exact import Utility, entropy, even_values, imitation, log_values, maximise
+
+
+def utilities(cmdp: CMDP) -> list[Utility]:
+    rng = np.random.default_rng(3)
+    return [
+        entropy(cmdp),
+        log_values(cmdp),
+        log_values(cmdp, [2.0, 0.0]),
+        even_values(cmdp, 0.7),
+        imitation(cmdp, rng.dirichlet(np.ones(cmdp.n_states))),
+        imitation(cmdp, rng.dirichlet(np.ones(cmdp.n_choices))),
+    ]
+
+
+def by_scipy(cmdp: CMDP, utility: Utility) -> float:
+    """SLSQP over occupancies, from that of the uniform policy."""
+    flow = -cmdp.gamma * cmdp.transition_matrix().toarray().T
+    flow[cmdp.choice_state, np.arange(cmdp.n_choices)] += 1.0
+    room = cmdp.signals[:, 1:].T
+    first = fc.occupancy(cmdp, 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state])
+    found = minimize(
+        lambda nu: -utility.value(nu),
+        first,
+        jac=lambda nu: -utility.gradient(nu),
+        bounds=[(0.0, 1.0)] * cmdp.n_choices,
+        constraints=[
+            LinearConstraint(flow, cmdp.unit * cmdp.start, cmdp.unit * cmdp.start),
+            LinearConstraint(room, 0.0, np.inf),
+        ],
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-10},
+    )
+    assert found.success, found.message
+    return float(-found.fun)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("which", range(6))
+def test_the_best_utility_is_that_of_a_general_solver(seed: int, which: int) -> None:
+    cmdp = fc.envs.garnet(n_states=6, n_actions=3, seed=seed)
+    utility = utilities(cmdp)[which]
+    best = maximise(cmdp, utility)
+    assert best.value == pytest.approx(by_scipy(cmdp, utility), abs=2e-6)
+    assert best.gap <= 1e-6
+    assert (cmdp.unit * best.values.raw[1:] >= -1e-7).all()
+
+
+@pytest.mark.parametrize("which", range(6))
+def test_gradients_are_those_of_the_values(which: int) -> None:
+    cmdp = fc.envs.garnet(n_states=5, seed=1)
+    utility = utilities(cmdp)[which]
+    nu = fc.occupancy(cmdp, 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state])
+    for q in range(0, cmdp.n_choices, 3):
+        e = 1e-6 * np.eye(cmdp.n_choices)[q]
+        slope = (utility.value(nu + e) - utility.value(nu - e)) / 2e-6
+        assert slope == pytest.approx(utility.gradient(nu)[q], rel=1e-5, abs=1e-6)
+
+
+def test_multipliers_are_the_price_of_a_limit() -> None:
+    cmdp = fc.envs.garnet(n_states=6, seed=0)
+    step = 1e-3
+    best = maximise(cmdp, log_values(cmdp, [1.0, 0.0]))
+    assert best.duals[0] > 0.1
+    more = maximise(cmdp.with_limits(cmdp.limits + step), log_values(cmdp, [1.0, 0.0]))
+    assert (more.value - best.value) / step == pytest.approx(best.duals[0], rel=0.02)
+    linear = fc.optimum(cmdp)  # log J is monotone: the same policy, and the multiplier by the chain rule
+    assert best.value == pytest.approx(np.log(linear.reward), abs=1e-7)
+    assert best.duals[0] == pytest.approx(linear.duals[0] / linear.reward, rel=1e-4)
+
+
+def test_a_gap_is_no_less_than_what_is_missing() -> None:
+    """A target out of reach, and an answer that is compared with every deterministic mixture met on the way."""
+    cmdp = fc.envs.river_swim().with_constraints([])
+    target = np.eye(cmdp.n_states)[-1]
+    best = maximise(cmdp, imitation(cmdp, target))
+    assert -1.0 < best.value < -1e-3
+    assert best.gap <= 1e-6
+    rng = np.random.default_rng(0)
+    utility = imitation(cmdp, target)
+    for _ in range(200):
+        raw = rng.dirichlet(np.ones(cmdp.n_choices))
+        pi = raw / np.add.reduceat(raw, cmdp.state_to_choice[:-1])[cmdp.choice_state]
+        assert utility.value(fc.occupancy(cmdp, pi)) <= best.value + best.gap
+
+
+def test_states_that_are_never_reached_are_left_out() -> None:
+    transition = np.zeros((3, 2, 3))
+    transition[:2, 0, 0] = transition[:2, 1, 1] = transition[2, :, 2] = 1.0
+    cmdp = CMDP.from_arrays(transition, np.zeros((3, 2)), gamma=0.9, start=0)
+    best = maximise(cmdp, entropy(cmdp))
+    assert best.value == pytest.approx(np.log(2), abs=1e-6)
+    assert best.policy[4:].tolist() == [0.5, 0.5]
+
+
+def test_faults_are_told() -> None:
+    cmdp = fc.envs.garnet(n_states=5, seed=1)
+    with pytest.raises(ModelError, match="target has shape"):
+        imitation(cmdp, [1.0])
+    with pytest.raises(ModelError, match="weights"):
+        log_values(cmdp, [-1.0, 1.0])
+    with pytest.raises(ModelError, match="penalty"):
+        even_values(cmdp, -1.0)
+    with pytest.raises(ModelError, match="choices"):
+        maximise(fc.envs.garnet(n_states=6, seed=1), entropy(cmdp))
+    with pytest.raises(InfeasibleError):
+        maximise(cmdp.with_limits(0.0), entropy(cmdp))
