@@ -179,9 +179,9 @@ def read(
     if axes not in (None, *AXES):
         raise ModelError(f"axes = {axes!r}: {', '.join(map(repr, AXES))} or None is expected")
     beside = None if files is None else [Path(file) for file in files]
+    check_there(path)
     with about(path):
-        check_there(path)
-    description: Description = _module(kind).read(Place(path, "", beside, renormalize, axes))
+        description: Description = _module(kind).read(Place(path, "", beside, renormalize, axes))
     return description
 
 
