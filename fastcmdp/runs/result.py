@@ -24,7 +24,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
 from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
-from fastcmdp.runs.record import LAST_QUARTER, Record, excess
+from fastcmdp.runs.record import LAST_QUARTER, NOW, Record, excess
 from fastcmdp.runs.saved import write_run
 
 Float = NDArray[np.float64]
@@ -245,7 +245,8 @@ class Result:
         if not isinstance(replicate, int | np.integer) or not 0 <= replicate < self.samples.size:
             raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
         last: Float = np.array(self.run.policies()[replicate])
-        if kind == "last" or (kind == "mixture" and self.algorithm.output.last == 0.0):
+        alone = kind == "mixture" and self.algorithm.output.last == 0.0
+        if kind == "last" or (alone and not (self.interrupted and self.trace.exact)):
             return last
         if not self.trace.exact:
             raise SettingError(
@@ -254,6 +255,8 @@ class Result:
         if self.trace.done == 0:
             return last
         nu = self.trace.policy_occupancy(late=kind == "last_quarter")[replicate]
+        if alone:  # the policy at the last point, whose values are shown, and not where the run stands
+            nu = self.trace.occupancies[NOW, replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
 
