@@ -150,8 +150,12 @@ def test_nothing_to_trade():
 def test_bad_questions():
     cmdp = model(0, m=2)
     for wrong in (None, 2, -1, "cost", True):
-        with pytest.raises(SettingError, match="say whose limit" if wrong is None else "unknown constraint"):
+        with pytest.raises(SettingError, match=r"cost 0, cost 1"):
             fc.frontier(cmdp, wrong)
+    with pytest.raises(SettingError, match="--of 'cost 0'"):
+        fc.frontier(cmdp)
+    with pytest.raises(SettingError, match="no constraint whose limit could vary"):
+        fc.frontier(fc.envs.garnet(n_states=3, n_constraints=0))
     with pytest.raises(SettingError, match="points"):
         fc.frontier(model(0), points=1)
 

@@ -28,7 +28,7 @@ from fastcmdp.runs.best import Best, best
 from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
 from fastcmdp.runs.outputs import GUARANTEES, Averages, interval, suffix_fraction, weighted
-from fastcmdp.runs.record import LAST_QUARTER, Record, excess
+from fastcmdp.runs.record import LAST_QUARTER, NOW, Record, excess
 from fastcmdp.runs.saved import write_run
 from fastcmdp.runs.summary import summary
 
@@ -273,7 +273,8 @@ class Result:
         if not isinstance(replicate, int | np.integer) or not 0 <= replicate < self.samples.size:
             raise SettingError(f"replicate = {replicate!r}: 0 to {self.samples.size - 1}")
         last: Float = np.array(self.run.policies()[replicate])
-        if kind == "last" or (kind == "mixture" and self.trace.last_alone):
+        alone = kind == "mixture" and self.trace.last_alone
+        if kind == "last" or (alone and not (self.interrupted and self.trace.exact)):
             return last
         if not self.trace.exact:
             raise SettingError(
@@ -282,6 +283,8 @@ class Result:
         if self.trace.done == 0:
             return last
         nu = self.trace.policy_occupancy(late=kind == "last_quarter")[replicate]
+        if alone:  # the policy at the last point, whose values are shown, and not where the run stands
+            nu = self.trace.occupancies[NOW, replicate]
         total = np.add.reduceat(nu, self.cmdp.state_to_choice[:-1])[self.cmdp.choice_state]
         return np.where(total > 0, nu / np.where(total > 0, total, 1.0), last)
 
