@@ -5,7 +5,7 @@ The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0
     r_k  = grad f(nu_k)                                            the pseudo-reward, a table that changes with k
     pi_k = what a primal-dual method has learned for r_k under the limits, from samples / K transitions
     nu   = the last pairs of episodes of geometric length under pi_k: unbiased samples of its occupancy
-    nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates.
+    nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates; t = 1 for k = 0.
 
 The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
 with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import real, whole
@@ -114,7 +113,8 @@ def learn_utility(
         result = solve(stated, algorithm, samples=budget, seed=seed + i, optimum=False)
         response, drawn = sampled_occupancy(model, result.policy("last"), episodes, rng)
         used += drawn + int(result.samples.sum())
-        nu = _between(utility, nu, response)
+        # Limits bound a mixture of responses, and nothing else: of nu_0 nothing is kept.
+        nu = response if i == 0 else _between(utility, nu, response)
         trace[i] = utility.value(nu)
     return Learned(policy_of(model, nu), nu, float(trace[-1]), trace, used)
 
@@ -126,6 +126,8 @@ def _seen(nu: Float, episodes: int) -> Float:
 
 def _between(utility: Utility, nu: Float, response: Float) -> Float:
     """The best point of the segment."""
+    from scipy.optimize import minimize_scalar  # slow to import
+
     found = minimize_scalar(
         lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
     )
