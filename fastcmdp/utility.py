@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import real, whole
@@ -126,6 +125,8 @@ def _seen(nu: Float, episodes: int) -> Float:
 
 def _between(utility: Utility, nu: Float, response: Float) -> Float:
     """The best point of the segment."""
+    from scipy.optimize import minimize_scalar  # here, since it is slow to import
+
     found = minimize_scalar(
         lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
     )
