@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import is_number
 from fastcmdp.errors import ModelError
 from fastcmdp.text import unknown
 
@@ -66,7 +67,7 @@ def criterion_of(gamma: float | str | None) -> str:
                 f"gamma is {gamma!r}: {unknown('criterion', gamma, ['average', 'episodes'])}; or a number"
             )
         return gamma
-    return "episodes" if gamma == 1 else "discounted"
+    return "episodes" if is_number(gamma) and gamma == 1 else "discounted"
 
 
 def with_weights(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.check import check_memory, real, whole
+from fastcmdp.check import check_memory, real, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.envs.limits import Limit, with_limit
 
@@ -78,7 +78,7 @@ def garnet(
     else:
         branches = n_states if n_branches is None else whole("n_branches", n_branches, 1, n_states)
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
-    seed, n_constraints = whole("seed", seed, 0), whole("n_constraints", n_constraints, 0)
+    seed, n_constraints = seed_number(seed), whole("n_constraints", n_constraints, 0)
     n_choices = n_states * n_actions
     size = n_choices * (branches * _BRANCH_BYTES + 8.0 * (4 + 3 * n_constraints))
     check_memory(size, n_states=n_states, n_actions=n_actions, n_branches=branches)

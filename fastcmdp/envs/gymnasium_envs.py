@@ -119,7 +119,7 @@ class _Episodes:
 
 
 def _seed(name: str, seed: Any) -> int | None:
-    return None if seed is None else whole(name, seed, 0)
+    return None if seed is None else whole(name, seed, 0, None)
 
 
 def _no_options(options: dict[str, Any] | None, known: tuple[str, ...] = ()) -> None:

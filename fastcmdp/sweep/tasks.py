@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import BudgetError, ModelError, SettingError
+from fastcmdp.errors import BudgetError, MissingFileError, ModelError, SettingError
 from fastcmdp.io import prism
 from fastcmdp.policies import Policy
 from fastcmdp.policy_names import PolicyName, policy_named
@@ -182,7 +182,7 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
         try:
             world = BuiltModel(model, build(model))
         except (ModelError, SettingError, OSError) as error:
-            raise type(error)(f"{place_of(grid.places, str(error))}{error}") from error
+            raise _retold(error, f"{place_of(grid.places, str(error))}{error}") from error
         for entry in sweep.entries:
             policy, fingerprint = _policy(sweep, entry, world)
             for target in _schedules(sweep, entry, model.label, world.cmdp):
@@ -223,15 +223,22 @@ def build(model: Model) -> CMDP | Simulator:
     try:
         return model.build()
     except OSError as error:
-        raise type(error)(
+        raise _retold(
+            error,
             f"{model.label}: {error.filename or model.spec} cannot be read ({error.strerror or error}); files are "
-            "sought from the folder of the specification"
+            "sought from the folder of the specification",
         ) from error
     except (ModelError, SettingError) as error:
         text = str(error)
-        raise type(error)(text if model.spec in text else f"{model.label}: {text}") from error
+        raise _retold(error, text if model.spec in text else f"{model.label}: {text}") from error
     except TypeError as error:
         raise SettingError(f"{model.label}: {error}") from error
+
+
+def _retold(error: Exception, message: str) -> Exception:
+    """An error of that kind with such a message; one of a missing file is made of two parts, its base of a message."""
+    kind = FileNotFoundError if isinstance(error, MissingFileError) else type(error)
+    return kind(message)
 
 
 class BuiltModel:

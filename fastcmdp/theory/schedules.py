@@ -173,7 +173,7 @@ def _check_slater(of: Constants) -> None:
 
 def theorem_rates(of: Constants, outer: int) -> tuple[float, float]:
     """eta and zeta of Theorem 1 for K outer steps, equation (1)."""
-    outer = whole("outer", outer, 1)
+    outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes
     unit, root = 1.0 - of.gamma, math.sqrt(outer)
     return unit**2 / (of.Lambda * root), of.lambda_max * unit / root
 
