@@ -250,7 +250,8 @@ def read_metadata(out: Path) -> list[dict[str, object]]:
 def made_up(outer: np.ndarray, samples: np.ndarray, value: np.ndarray) -> worker.Runs:
     """Runs with J = value, float64[R, n, 2], at all points: the output is the last policy; the optimum has J_r = 10."""
     facts = {"gamma": 0.9, "limits": np.ones(1), "anchors": np.ones(1), "sense": ("<=",),
-             "names": ("reward", "cost"), "reward_shift": 0.0, "reward_scale": 1.0, "constraint_scale": np.ones(1)}  # fmt: skip
+             "names": ("reward", "cost"), "reward_shift": 0.0,
+             "reward_scale": 1.0, "constraint_scale": np.ones(1)}  # fmt: skip
     method = SimpleNamespace(output=Output(last=0.0))
     units = worker.bare_units(SimpleNamespace(**facts))
     record = new_record(method, units, outer, len(samples), exact=True, occupancies=False)

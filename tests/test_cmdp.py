@@ -688,7 +688,11 @@ BAD_TABLES = {
 }
 BAD_TABLES |= {
     f"gamma {gamma!r}": ({"gamma": gamma}, r"gamma is .*strictly between 0 and 1")
-    for gamma in (0, 1, -0.1, 1.5, np.nan, np.inf, None, "0.9", True)
+    for gamma in (0, -0.1, 1.5, np.nan, np.inf, None, True)
+}
+BAD_TABLES |= {
+    "gamma 1 without an end": ({"gamma": 1}, "gamma = 1 needs an end: a state that all of its actions keep"),
+    "gamma '0.9'": ({"gamma": "0.9"}, r"gamma is '0\.9': .*valid: average, episodes; or a number"),
 }
 BAD_ROWS = {
     "no actions": ({"state_to_choice": [0, 2, 2, 6]}, r"state 1 has no action"),

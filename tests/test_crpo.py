@@ -546,12 +546,12 @@ def test_relu_policies_learn() -> None:
         assert late.violation.mean() < span / 4
 
 
-@pytest.mark.parametrize("wrong", [{"width": 5}, {"width": 0}, {"width": 2.0}, {"seed": -1}])
+@pytest.mark.parametrize("wrong", [{"width": 5}, {"width": 0}, {"width": 2.5}, {"seed": -1}])
 def test_relu_policy_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(fc.ModelError, match=next(iter(wrong))):
         fc.ReluSoftmax(np.eye(3), **wrong)
     cmdp = fc.envs.garnet(n_states=3)
     with pytest.raises(fc.ModelError, match="rows"):
         fc.ReluSoftmax(np.eye(2)).bind(cmdp)
-    prints = {fc.ReluSoftmax(np.eye(3), w, seed=s).fingerprint() for w in (2, 4) for s in (0, 1)}
+    prints = {fc.ReluSoftmax(np.eye(3), w, seed=s).fingerprint() for w in (2, 2.0, 4) for s in (0, 1)}
     assert len(prints) == 4

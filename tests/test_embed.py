@@ -666,13 +666,15 @@ def test_the_page_on_embedding_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Each block by itself, in an empty folder but for the sources of C and C++."""
     page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text()
     blocks = {kind: re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "c", "cpp")}
-    njit_code, c_call, gymnasium_code = blocks["python"]
+    njit_code, c_call, gymnasium_code, multiplier_code = blocks["python"]
     (c_code,), (cpp_code,) = blocks["c"], blocks["cpp"]
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
     exec(compile(njit_code, "embedding.md", "exec"), {})
     exec(compile(gymnasium_code, "embedding.md", "exec"), space)
     assert space["states"].shape == (1000,)
+    exec(compile(multiplier_code, "embedding.md", "exec"), space)
+    assert 0.0 < space["weight"] < 100.0
     if shutil.which("cc") is None or shutil.which("c++") is None:
         pytest.skip("there is no compiler of C and C++")
     Path("host.c").write_text(c_code)

@@ -666,7 +666,8 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
         ("env:inventory?capacity=1e9", "capacity = 1000000000: .* GiB"),
         ("env:grid_world?size=1e9", "size = 1000000000: .* GiB"),
         ("env:hard_instance?n_gadgets=1e12", "n_gadgets = 1000000000000, n_actions = 3, depth = 1: .* GiB"),
-        ("env:garnet?gamma=1", r"gamma = 1: a number in \(0, 1\) is expected"),
+        ("env:garnet?gamma=0", r"gamma = 0: a number in \(0, 1\) is expected"),
+        ("env:garnet?gamma=true", r"gamma = True: a number in \(0, 1\)"),
         ("env:garnet?gamma=nan", r"gamma = nan: a number in \(0, 1\)"),
         ("env:garnet?limit=tight", "'halfway', got 'tight'"),
         ("env:river_swim?n_states=1", "n_states"),
@@ -686,6 +687,18 @@ def test_spec_passes_keywords_to_gymnasium(gymnasium: Any) -> None:
 def test_bad_settings_say_what_is_accepted(spec: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         from_spec(spec)
+
+
+def test_gamma_1_asks_for_episodes_that_end() -> None:
+    with pytest.raises(ModelError, match="gamma = 1 needs an end"):
+        from_spec("env:garnet?gamma=1")
+
+
+def test_seeds_are_of_any_size() -> None:
+    assert dense(garnet(3, seed=2**70, limit=1.0)) == dense(
+        from_spec(f"env:garnet?n_states=3&seed={2**70}&limit=1")
+    )
+    assert dense(garnet(3, seed=2**70, limit=1.0)) != dense(garnet(3, seed=2**70 + 1, limit=1.0))
 
 
 def test_garnet_has_few_branches_unless_told() -> None:

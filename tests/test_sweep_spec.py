@@ -373,6 +373,7 @@ def test_budgets_below_one_outer_step_are_left_out():
     with pytest.raises(SettingError, match=r"2\^40 outer steps of"):
         plan(Sweep("env:garnet", "pd-nac", samples=1e30))
     with pytest.raises(
-        SettingError, match=r"at most 1\.09e\+12 is expected; give a larger epsilon, or a cap"
+        SettingError,
+        match=r"rollouts = 1\d+: an integer from 1 to 2\^40 is expected; give a larger epsilon, or a cap",
     ):
         plan(Sweep("env:garnet", "pmd-pd", epsilon=1e-9))
