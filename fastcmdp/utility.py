@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
+import scipy  # its parts load at their first use
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import real, whole
@@ -126,7 +126,7 @@ def _seen(nu: Float, episodes: int) -> Float:
 
 def _between(utility: Utility, nu: Float, response: Float) -> Float:
     """The best point of the segment."""
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
     )
     t = float(found.x)
