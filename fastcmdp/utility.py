@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 import scipy  # its parts load at their first use
+from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import real, whole
