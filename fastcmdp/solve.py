@@ -137,6 +137,7 @@ def solve(
     ('pd-anpg-cv', True)
     """
     policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
+    how = _how(threads, progress, checkpoint, piece)
     if algorithm is None:
         made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
@@ -154,9 +155,7 @@ def solve(
     if budget.staged:
         algorithm = replace(algorithm, outer=budget.first(algorithm, cmdp, most))
     result = start(cmdp, algorithm, policy, seed, replicates, windows, optimum, draws)
-    return _stages(
-        result, Stages(budget, most), threads=threads, progress=progress, checkpoint=checkpoint, piece=piece
-    )
+    return _stages(result, Stages(budget, most), **how)
 
 
 def _checked(algorithm: Algorithm) -> Algorithm:
@@ -275,17 +274,28 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    budget = Budget(samples, seconds, target)
-    threads, piece, outer = (
+    budget, how = Budget(samples, seconds, target), _how(threads, progress, checkpoint, piece)
+    outer = None if outer is None else whole("outer", outer, 1)
+    stages = Stages(budget, further_outer(result, outer, budget))
+    return _stages(result, stages, **how)
+
+
+def _how(
+    threads: int | None,
+    progress: Callable[[Progress], object] | None,
+    checkpoint: str | Path | None,
+    piece: int | None,
+) -> dict[str, Any]:
+    """What the loop is told, checked before anything is computed."""
+    threads, piece = (
         value if value is None else whole(name, value, 1)
-        for name, value in (("threads", threads), ("piece", piece), ("outer", outer))
+        for name, value in (("threads", threads), ("piece", piece))
     )
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
-    stages = Stages(budget, further_outer(result, outer, budget))
-    return _stages(result, stages, threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
+    return {"threads": threads, "progress": progress, "checkpoint": checkpoint, "piece": piece}
 
 
 def _stages(result: Result, stages: Stages, **how: Any) -> Result:

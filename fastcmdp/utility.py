@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.algorithms.base import Algorithm
@@ -126,9 +127,7 @@ def _seen(nu: Float, episodes: int) -> Float:
 
 def _between(utility: Utility, nu: Float, response: Float) -> Float:
     """The best point of the segment."""
-    from scipy.optimize import minimize_scalar  # slow to import
-
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
     )
     t = float(found.x)

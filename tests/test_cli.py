@@ -19,6 +19,7 @@ import pytest
 import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.cli import common, main, progress
+from fastcmdp.runs.accuracy import Accuracy
 from fastcmdp.solve import Progress
 
 SMALL = ("env:river_swim", "--algorithm", "pd-anpg", "--outer", "40", "--inner", "10", "--replicates", "2")
@@ -211,7 +212,11 @@ FAULTS = [
     (("solve", *SMALL, "--checkpoint", "no/folder/x.npz"), "no folder"),
     (("solve", *SMALL, "--plot", "no/folder/x.png"), "no folder"),
     (("solve", *SMALL, "--plot", "run.jpg"), ".svg"),
-    (("solve", *SMALL, "--replicates", "1000000000000000"), "memory"),
+    (("solve", *SMALL, "--replicates", "1000000000000"), "memory"),
+    (
+        ("solve", *SMALL, "--replicates", "1000000000000000"),
+        "replicates = 1000000000000000: an integer from 1",
+    ),
 ]
 
 
@@ -459,10 +464,13 @@ def test_a_few_lines_where_there_is_no_terminal(capsys, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     lines = progress.PrintedProgress()
     for outer in range(0, 1001, 10):
-        lines(Progress(outer, 1000, outer * 50_000, (clock[0] - 100) or 1.0, None))
+        known = Accuracy(0.05, 0.04, 0.06 if outer >= 600 else math.inf, True)
+        run = SimpleNamespace(accuracy=known)
+        lines(Progress(outer, 1000, outer * 50_000, (clock[0] - 100) or 1.0, run))
         clock[0] += 0.5
     said = capsys.readouterr().err.splitlines()
     assert said[1] == "outer step 400 of 1,000, 1.0 M transitions/s, 30 s left"
+    assert said[2] == "outer step 600 of 1,000, 1.0 M transitions/s, 20 s left, error 5 % (4 to 6 %)"
     assert len(said) == progress.LINES
 
 

@@ -50,6 +50,11 @@ class Accuracy(NamedTuple):
     high: float
     exact: bool
 
+    def to_dict(self) -> dict[str, float | bool | None]:
+        """The same for JSON, with null for what is not known."""
+        ends = zip(("mean", "low", "high"), self[:3], strict=True)
+        return {**{name: x if np.isfinite(x) else None for name, x in ends}, "exact": self.exact}
+
     def __str__(self) -> str:
         known = "" if self.exact else ", by the run's own estimates"
         error, low, high = (number(100.0 * x, ".2g", "?") for x in self[:3])
@@ -62,31 +67,31 @@ def accuracy(result: Result) -> Accuracy:
     exact = trace.exact and result.optimum is not None
     if trace.done < 2 or not alive.any():
         return Accuracy(np.nan, np.nan, np.inf, exact)
-    series = windows(trace, exact)
+    series = windows(trace, exact)[alive]
     late = trace.begin(trace.done - 1, LAST_QUARTER)
     mean, half = batch_interval(series[:, late:])
     slack, m = trace.cmdp.slack(mean), trace.cmdp.n_constraints
     if exact:
         scales = Scales.of(trace.cmdp, result.optimum)
         assert result.optimum is not None
-        mean, _ = trace.mean(LAST_QUARTER)
+        mean = trace.mean(LAST_QUARTER)[0][alive]
         slack = trace.cmdp.slack(mean)
         width = np.append(scales.reward, scales.constraints)
         gap, gap_half = result.optimum.reward - mean[:, 0], half[:, 0]
     else:
-        width = np.nanmax(np.ptp(series, axis=1), axis=0)
+        # fmax and fmin pass over what is NaN: windows of which no step counts for the output
+        width = np.fmax.reduce(np.fmax.reduce(series, axis=1) - np.fmin.reduce(series, axis=1), axis=0)
         before = trace.begin(trace.done - 1, 2 * LAST_QUARTER)
         earlier, earlier_half = batch_interval(series[:, before:late])
-        duals = result.averages(LAST_QUARTER, "estimate").duals
+        duals = result.averages(LAST_QUARTER, "estimate").duals[alive]
         gap = np.maximum(mean[:, 0] - earlier[:, 0], (duals * slack).sum(axis=1))
         gap_half = half[:, 0] + earlier_half[:, 0]
-    off = np.concatenate([gap[:, None], -slack], axis=1)[alive]
-    half = np.concatenate([gap_half[:, None], half[:, 1:]], axis=1)[alive]
     width = np.where(width > 0.0, width, np.inf if m else 1.0)
-    error, low, high = (np.maximum((off + sign * half) / width, 0.0).max(axis=1) for sign in (0, -1, 1))
-    return Accuracy(
-        float(error.max()), float(low.max()), float(np.where(np.isnan(high), np.inf, high).max()), exact
-    )
+    off = np.concatenate([gap[:, None], -slack], axis=1) / width
+    half = np.concatenate([gap_half[:, None], half[:, 1:]], axis=1)
+    half = np.where(np.isfinite(half), half, np.inf) / np.where(np.isfinite(half), width, 1.0)
+    error, low, high = (float(np.maximum(x, 0.0).max()) for x in (off, off - half, off + half))
+    return Accuracy(error, low, np.inf if np.isnan(high) else high, exact)
 
 
 def windows(trace: Record, exact: bool) -> Float:

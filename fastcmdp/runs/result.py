@@ -375,7 +375,7 @@ class Result:
                 "gap": interval(all_steps.within[:, 0])["mean"],
                 "violation": interval(all_steps.within[:, 1:].max(axis=1, initial=0.0))["mean"],
             },
-            "error": dict(zip(("mean", "low", "high", "exact"), self.accuracy, strict=True)),
+            "error": self.accuracy.to_dict(),
             "notes": self.notes(),
             "seconds": seconds,
             "evaluating": self.trace.evaluating,
