@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
+from fastcmdp import errors
 from fastcmdp.errors import MissingFileError
 from fastcmdp.policy_names import read_features
 from fastcmdp.sweep import Models, Sweep, estimate
@@ -130,3 +131,18 @@ def test_memory_for_an_outer_step_names_its_settings(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(result.run, "work", none)
     with pytest.raises(fc.SettingError, match=r"inner=2, .*74\.5 GiB\); give fewer inner steps"):
         fc.resume(result)
+
+
+NAMED = [made for made in vars(errors).values() if isinstance(made, type) and issubclass(made, Exception)]
+
+
+@pytest.mark.parametrize("made", NAMED)
+def test_errors_survive_pickling(made: type[Exception]) -> None:
+    """Pools of processes send them so, with all that is attached."""
+    error = made("file", "reason") if made is MissingFileError else made("reason")
+    if isinstance(error, fc.InfeasibleError):
+        error.policy, error.weights, error.value, error.alone = np.ones(2), (0.5, 0.5), -1.0, (np.inf,)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is made
+    assert (str(again), again.args) == (str(error), error.args)
+    assert repr(vars(again)) == repr(vars(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -820,6 +821,9 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
         seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__, actions))
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
+    # a memory of its own, since the real one knows the real solve, and must not learn this one
+    fresh = functools.cache(sys.modules["fastcmdp.cli.warmup"].jobs.__wrapped__)
+    monkeypatch.setattr(sys.modules["fastcmdp.cli.warmup"], "jobs", fresh)
     monkeypatch.setattr("fastcmdp.cli.warmup.ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")

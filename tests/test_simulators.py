@@ -601,7 +601,7 @@ def test_faults_of_a_step_are_named(step: Any, message: str) -> None:
     ("arguments", "message"),
     [
         ({"n_state": 0}, "n_state = 0"),
-        ({"n_actions": 2.0}, "n_actions = 2.0"),
+        ({"n_actions": 2.5}, "n_actions = 2.5"),
         ({"gamma": 1.0}, "gamma"),
         ({"limits": [np.nan]}, "limits"),
         ({"sense": "="}, "sense"),

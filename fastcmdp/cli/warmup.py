@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import scipy
@@ -60,6 +60,7 @@ def _time(name: str) -> float:
     return time.perf_counter() - began
 
 
+@cache  # a process does many of them, and the simulator's functions are compiled with it
 def jobs() -> dict[str, Callable[[], object]]:
     """What to call, once for each combination of types; shapes and the number of constraints do not matter."""
     cmdp = envs.river_swim(n_states=3, limit=1.0)

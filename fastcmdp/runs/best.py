@@ -30,7 +30,7 @@ _ROOM = 1e-9  # of the scale of a constraint: limits are met by so much more, so
 
 
 @dataclass(frozen=True)
-class Best:
+class BestPolicy:
     """One stationary policy and what it is worth, in the user's units.
 
     Attributes
@@ -66,7 +66,7 @@ class Best:
     guarantee: str = GUARANTEES["best"]
 
 
-def best(result: Result) -> Best:
+def best(result: Result) -> BestPolicy:
     """See `Result.best`."""
     if is_simulator(result.run.world.model):
         return _simulated(result)
@@ -84,12 +84,12 @@ def _first(values: list[tuple[float, Float]]) -> int:
     return min(range(len(values)), key=lambda r: (short[r], -values[r][0]))
 
 
-def _exact(result: Result, policy: Float, replicate: int | None) -> Best:
+def _exact(result: Result, policy: Float, replicate: int | None) -> BestPolicy:
     """A policy with its exact value."""
     value = evaluate(result.cmdp, policy)
     both = np.append(value.reward, value.constraints)
     known = np.nan if result.optimum is None else result.optimum.reward
-    return Best(
+    return BestPolicy(
         policy=policy,
         theta=None if replicate is None else result.theta[replicate],
         replicate=replicate,
@@ -140,7 +140,7 @@ def _weights(values: Float) -> Float:
     return np.asarray(weights / weights.sum())
 
 
-def _simulated(result: Result) -> Best:
+def _simulated(result: Result) -> BestPolicy:
     """The last iterate that one batch of rollouts prefers, measured by another."""
     model, units = result.run.world.model, result.cmdp
     found = [
@@ -151,7 +151,7 @@ def _simulated(result: Result) -> Best:
     value = model.evaluate(result.policy_class, result.theta[r], rollouts=ROLLOUTS, seed=_MEASURING)
     both = np.append(value.reward, value.constraints)
     ends = np.vstack([value.reward_interval, value.constraint_intervals]).T
-    return Best(
+    return BestPolicy(
         policy=None,
         theta=result.theta[r],
         replicate=r,

@@ -24,7 +24,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.policies import Policy
 from fastcmdp.runs.accuracy import Accuracy, accuracy, windows
 from fastcmdp.runs.agent import Agent, agent_of
-from fastcmdp.runs.best import Best, best
+from fastcmdp.runs.best import BestPolicy, best
 from fastcmdp.runs.frames import dataset, frame
 from fastcmdp.runs.notes import notes
 from fastcmdp.runs.outputs import GUARANTEES, Averages, interval, suffix_fraction, weighted
@@ -162,7 +162,7 @@ class Result:
         return np.asarray(self.cmdp.to_user_duals(np.concatenate([own[:, 1:2], own[:, 1:]], axis=1)))
 
     @property
-    def best(self) -> Best:
+    def best(self) -> BestPolicy:
         """One stationary policy to deploy: of all that is recorded, the best that meets the limits.
 
         On tables of up to 20,000 choices it is a mixture of recorded occupancies made stationary, with its exact
