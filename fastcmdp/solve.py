@@ -137,7 +137,7 @@ def solve(
     ('pd-anpg-cv', True)
     """
     policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
-    how = _how(threads, progress, checkpoint, piece)
+    how = _how(threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
     if algorithm is None:
         made: Any = PDANPGCV
         algorithm = made() if samples is None else made.for_samples(cmdp, samples)
@@ -274,28 +274,22 @@ def resume(
         raise SettingError(
             f"resume takes a Result, not {result!r}; load_run(path, cmdp) reads one from a file"
         )
-    budget, how = Budget(samples, seconds, target), _how(threads, progress, checkpoint, piece)
+    budget = Budget(samples, seconds, target)
+    how = _how(threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
     outer = None if outer is None else whole("outer", outer, 1)
     stages = Stages(budget, further_outer(result, outer, budget))
     return _stages(result, stages, **how)
 
 
-def _how(
-    threads: int | None,
-    progress: Callable[[Progress], object] | None,
-    checkpoint: str | Path | None,
-    piece: int | None,
-) -> dict[str, Any]:
+def _how(*, checkpoint: str | Path | None, **how: Any) -> dict[str, Any]:
     """What the loop is told, checked before anything is computed."""
-    threads, piece = (
-        value if value is None else whole(name, value, 1)
-        for name, value in (("threads", threads), ("piece", piece))
-    )
+    for name in ("threads", "piece"):
+        how[name] = None if how[name] is None else whole(name, how[name], 1)
     if checkpoint is not None and (not Path(checkpoint).name or not Path(checkpoint).parent.is_dir()):
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a file in a folder that exists is expected")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise SettingError(f"checkpoint = {str(checkpoint)!r}: a folder; give the name of a file in it")
-    return {"threads": threads, "progress": progress, "checkpoint": checkpoint, "piece": piece}
+    return how | {"checkpoint": checkpoint}
 
 
 def _stages(result: Result, stages: Stages, **how: Any) -> Result:
