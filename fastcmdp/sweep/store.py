@@ -207,7 +207,7 @@ class Store:
 
     def _read_plan(self) -> Plan:
         try:
-            table = pq.read_table(self.path / "plan.parquet")
+            table = _rows(self.path / "plan.parquet")
             head = json.loads(table.schema.metadata[b"fastcmdp"])
             models: dict[str, Model] = {}
             configurations = []
@@ -255,7 +255,7 @@ class Store:
         try:
             if hashlib.sha256(data).hexdigest()[:32] != path.stem:
                 raise ValueError("its bytes are not those that were written")
-            column = pq.read_table(pa.BufferReader(data), columns=["task"], read_dictionary=["task"])["task"]
+            column = _rows(pa.BufferReader(data), ["task"], ["task"])["task"]
             return {name.encode() for chunk in column.chunks for name in chunk.dictionary.to_pylist()}
         except (pa.ArrowException, ValueError, KeyError, OSError):
             self._set_aside(path)
@@ -337,7 +337,7 @@ class Store:
         words = [name for name in WORDS if wanted is None or name in wanted]
         seen: set[bytes] = set()
         for name in sorted(self.parts):
-            table = pq.read_table(self.path / "parts" / name, columns=wanted, read_dictionary=words)
+            table = _rows(self.path / "parts" / name, wanted, words)
             tasks = self.parts[name]
             # Written by two sessions at the same moment, without locks; or not asked for.
             drop = tasks & seen | (set() if only is None else tasks - only)
@@ -403,6 +403,16 @@ def _hash_column(made: Any, column: Any) -> None:
         made.update("\n".join(column.cast(pa.string()).to_pylist()).encode())
     else:
         made.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
+
+
+def _rows(source: Any, columns: list[str] | None = None, words: list[str] | None = None) -> pa.Table:
+    """A file's columns, ``words`` as dictionaries, read by this thread alone.
+
+    (`pyarrow.parquet.read_table` reads with threads of its own, which may outlive the interpreter: then the process
+    ends by SIGABRT now and then, "terminate called without an active exception".)
+    """
+    with pq.ParquetFile(source, read_dictionary=words, pre_buffer=False) as file:
+        return file.read(columns=columns, use_threads=False)
 
 
 def _parquet(table: pa.Table) -> bytes:
