@@ -16,6 +16,7 @@ from fastcmdp.check import MOST, is_positive, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.runs import Result
+from fastcmdp.runs.accuracy import accuracy
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration, number
 
@@ -78,7 +79,7 @@ class Stages:
     def __init__(self, budget: Budget, most: int) -> None:
         self.budget, self.most = budget, most
         self.began = self.staged = time.monotonic()
-        self.outer = 0
+        self.outer = self.looks = 0
 
     def next(self, result: Result) -> int | None:
         """Outer steps to go on to, after a stage is done; None: it is over. Says in the result what was reached."""
@@ -89,7 +90,7 @@ class Stages:
         if not result.finished:
             return None
         budget = self.budget
-        if budget.target is not None and result.accuracy.high <= budget.target:
+        if budget.target is not None and self._is_reached(result, budget.target):
             result.reached = f"The target of {_percent(budget.target)} is reached: error {result.accuracy}."
             return None
         further = min(self.most, 2 * made) if budget.staged else self.most
@@ -104,6 +105,15 @@ class Stages:
                 )
             return None
         return further
+
+    def _is_reached(self, result: Result, target: float) -> bool:
+        """Whether the error is below the target.
+
+        The 5 % for a mistake are shared by all looks, 5 % / (j (j + 1)) for the j-th, since the first success ends it.
+        """
+        self.looks += 1
+        share = 0.05 / (self.looks * (self.looks + 1))
+        return accuracy(result, 1.0 - share).high <= target
 
     def _bounds(self, result: Result) -> str:
         seconds = self.budget.seconds

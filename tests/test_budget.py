@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
-from fastcmdp.runs.accuracy import batch_interval
-from fastcmdp.runs.outputs import weighted
+from fastcmdp.budget import Budget, Stages
+from fastcmdp.runs.accuracy import Accuracy, accuracy, batch_interval
+from fastcmdp.runs.best import _simulated, _weights
+from fastcmdp.runs.outputs import suffix_fraction, weighted
 
 
 @pytest.fixture(scope="module")
@@ -232,3 +235,79 @@ def test_an_agent_of_a_gymnasium_simulator_takes_its_observations():
         observation, *_ = env.step(agent(observation))
     with pytest.raises(fc.SettingError, match="observation"):
         agent("here")
+
+
+@pytest.mark.parametrize("short", [1e-8, 1e-7, 1e-6, 1e-5, 1e-3])
+def test_the_best_of_points_that_all_miss_by_little(short):
+    """Weights of a mixture, however near the limit the points are: no worse than the least violation there is."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        values = np.column_stack([rng.random(12), -short * rng.random(12)])
+        weights = _weights(values)
+        assert weights.sum() == pytest.approx(1.0)
+        assert weights @ values[:, 1] >= values[:, 1].max() - 2e-7
+
+
+def test_looks_share_the_chance_of_a_mistake(monkeypatch):
+    """The j-th look asks for 1 - 5 % / (j (j + 1)): added up, 5 %."""
+    asked = []
+
+    def look(result, confidence=0.95):
+        asked.append(confidence)
+        return Accuracy(1.0, 1.0, 1.0, True)
+
+    monkeypatch.setattr("fastcmdp.budget.accuracy", look)
+    stages = Stages(Budget(target=0.5), 10)
+    assert not any(stages._is_reached(None, 0.5) for _ in range(50))
+    np.testing.assert_allclose(1.0 - np.array(asked), [0.05 / (j * (j + 1)) for j in range(1, 51)])
+    assert sum(1.0 - np.array(asked)) <= 0.05
+
+
+def test_the_noise_of_slack_is_part_of_an_estimated_error():
+    """A reward without noise beside a noisy cost: the interval is that of multiplier times slack."""
+    cmdp = fc.envs.garnet(n_states=5)
+    result = fc.solve(cmdp, samples=2e5, optimum=False)
+    trace = result.trace
+    assert trace.values.size == 0 or not accuracy(result).exact
+    rng, m = np.random.default_rng(0), cmdp.n_constraints
+    steps = np.diff(trace.kept, axis=1)[:, :, None]
+    noise = rng.normal(0.0, 0.05, (1, steps.shape[1], m))
+    level = np.minimum(np.linspace(0.0, 2.0, steps.shape[1]), 1.0)  # J_r rises to the middle and stays
+    trace.sums[:, 1:, 0] = np.cumsum(steps[:, :, 0] * level, axis=1)
+    trace.sums[:, 1:, 1 : 1 + m] = np.cumsum(steps * (5.0 + noise), axis=1)  # far on the safe side
+    trace.sums[:, 1:, 1 + m :] = np.cumsum(steps * 100.0, axis=1)  # and a multiplier all the same
+    found = accuracy(result)
+    assert found.error > 0.0
+    assert found.high > 1.0005 * found.error
+
+
+def test_failed_replicates_have_no_say_in_how_long_the_suffix_is(river):
+    result = fc.solve(river, samples=3e6, replicates=4)
+    before = suffix_fraction(result.trace)
+    assert before > 0.125, "the test needs a run that has settled"
+    result.trace.values[0, result.trace.done // 2 :] = np.nan
+    assert suffix_fraction(result.trace) > 0.125
+
+
+def test_of_simulated_policies_one_that_surely_meets_limits_is_taken():
+    """One has more reward and a slack of 0.01 +- 0.05, the other a slack of 1 +- 0.05."""
+
+    def evaluate(policy, theta, rollouts, seed, confidence=0.95):
+        reward, slack = (5.0, 0.01) if theta[0] == 0.0 else (4.9, 1.0)
+        ends = np.array([[slack - 0.05, slack + 0.05]])
+        asked.append(confidence)
+        return SimpleNamespace(
+            reward=reward, constraints=ends.mean(axis=1), reward_interval=np.repeat(reward, 2),
+            constraint_intervals=ends,
+        )  # fmt: skip
+
+    asked: list[float] = []
+    units = SimpleNamespace(n_constraints=1, slack=lambda values: np.asarray(values)[..., 1:])
+    result = SimpleNamespace(
+        run=SimpleNamespace(world=SimpleNamespace(model=SimpleNamespace(evaluate=evaluate))),
+        cmdp=units, theta=np.array([[0.0], [1.0]]), policy_class=None,
+    )  # fmt: skip
+    found = _simulated(result)
+    assert found.replicate == 1
+    assert found.feasible
+    assert asked[-1] == 0.95  # of one limit; of m, 1 - 0.05 / m

@@ -294,3 +294,22 @@ def test_an_action_that_may_end_is_not_named_as_one_that_stays() -> None:
     transition[0, 1, 0] = transition[1, :, 1] = 1.0
     with pytest.raises(ModelError, match="takes action 1 in state 0 stays"):
         CMDP.from_arrays(transition, [[1.0, 1.0], [0.0, 0.0]], gamma=1, start=0)
+
+
+@pytest.mark.parametrize("ends", [(1e-6, 0.999001e-6), (1e-8, 0.9001e-8)])
+def test_the_longest_time_is_the_greatest_where_ends_are_rare(ends: tuple[float, float]) -> None:
+    """Two actions that end nearly as seldom: each has its own sum of rewards, 1 / the probability of its end."""
+    transition = np.zeros((2, 2, 2))
+    transition[0, :, 1], transition[0, :, 0] = ends, 1.0 - np.array(ends)
+    transition[1, :, 1] = 1.0
+    cmdp = CMDP.from_arrays(transition, np.array([[1.0] * 2, [0.0] * 2]), gamma=1, start=[1.0, 0.0])
+    for action, end in enumerate(ends):
+        pi = np.zeros((2, 2))
+        pi[0, action] = pi[1, 0] = 1.0
+        assert fc.evaluate(cmdp, pi).reward == pytest.approx(1.0 / end, rel=1e-6)
+
+
+def test_times_beyond_double_precision_are_refused() -> None:
+    transition = np.array([[[1.0 - 1e-12, 1e-12]], [[0.0, 1.0]]])
+    with pytest.raises(ModelError, match="steps in the mean from state 0"):
+        CMDP.from_arrays(transition, np.array([[1.0], [0.0]]), gamma=1, start=[1.0, 0.0])

@@ -283,3 +283,8 @@ def test_the_entropy_bonus_is_unbiased() -> None:
         error = found.std() / math.sqrt(n)
         assert abs(found.mean() - want[q]) < 5 * error
         assert abs(surprise[last].mean() - want[q]) > 5 * error  # not without the horizon
+
+
+def test_arnpg_has_no_cap():
+    with pytest.raises(fc.SettingError, match="arnpg-epd has no cap"):
+        fc.ARNPG(lambda_max=1.0)

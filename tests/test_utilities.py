@@ -116,3 +116,12 @@ def test_faults_are_told() -> None:
         maximise(fc.envs.garnet(n_states=6, seed=1), entropy(cmdp))
     with pytest.raises(InfeasibleError):
         maximise(cmdp.with_limits(0.0), entropy(cmdp))
+
+
+def test_a_logarithm_of_what_no_policy_comes_to_is_named() -> None:
+    """The second reward is paid in a state that cannot be reached."""
+    transition = np.zeros((2, 1, 2))
+    transition[:, 0, :] = np.eye(2)
+    cmdp = fc.CMDP.from_arrays(transition, [1.0, 1.0], [0.0, 1.0], gamma=0.9, limits=9.0, start=[1.0, 0.0])
+    with pytest.raises(ModelError, match="nowhere that a policy comes to"):
+        log_values(cmdp)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 from fastcmdp.algorithms.base import Output, check_constants, per_constraint, relative_target, whole
 from fastcmdp.algorithms.tabular import TabularPrimalDual
 from fastcmdp.cmdp import CMDP
+from fastcmdp.errors import SettingError
 from fastcmdp.kernels.algorithm.arnpg_epd import Anchored
 from fastcmdp.kernels.learning.duals import Modified
 from fastcmdp.simulators.simulator import Simulator
@@ -44,9 +45,8 @@ class ARNPG(TabularPrimalDual):
         probabilities move by eta/(1-gamma) Q. None: measured along the run (``kernels/algorithm/tabular.py``).
     c_eta, c_zeta : float
         Factors on the measured steps.
-    lambda_max : float, sequence or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    lambda_max : None
+        The multipliers have no cap.
     sweeps : int
         t, steps of natural gradient in an outer step.
     alpha : float or None
@@ -85,6 +85,8 @@ class ARNPG(TabularPrimalDual):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check({"sweeps": 1}, ("c_alpha",), ("alpha",))
+        if self.lambda_max is not None:
+            raise SettingError(f"lambda_max = {self.lambda_max!r}: {self.name} has no cap; leave it out")
 
     @property
     def n_sweeps(self) -> int:

@@ -12,6 +12,8 @@ from fastcmdp.errors import ModelError
 
 MOST_ROUNDS = 500  # of policy iteration
 SHOWN = 6  # states that a message names
+LONGEST = 1e9  # steps that a policy may take to arrive: probabilities in double precision tell no longer times apart
+_ROUNDING = 64.0 * 2.0**-52  # of a sum of such times
 
 
 def matrix(rows: PlainRows) -> Any:
@@ -86,11 +88,18 @@ def longest_times(rows: PlainRows, over: Flags, into: Flags) -> Floats:
         ahead = step @ np.where(counts, weight, 0.0)
         best = np.maximum.reduceat(ahead, first)
         gain = best - ahead[choice]
-        if not (gain > 1e-9 * (1.0 + best))[over].any():
-            return np.where(over, 1.0 + best, 0.0)
+        worth = gain > _ROUNDING * (1.0 + best)  # a gain of one step counts again at every visit
+        if not worth[over].any():
+            longest = np.where(over, 1.0 + best, 0.0)
+            if longest.max(initial=0.0) > LONGEST:
+                raise ModelError(
+                    f"a policy takes {longest.max():.3g} steps in the mean from state {int(longest.argmax())}; up to "
+                    f"{LONGEST:.0e} can be told from for ever: raise the least probabilities of an end"
+                )
+            return longest
         top = np.where(ahead >= best[source], np.arange(len(source)), len(source))
         better = np.minimum.reduceat(top, first)
-        choice = np.where(gain > 1e-12 * (1.0 + best), better, choice)
+        choice = np.where(worth, better, choice)
     raise ModelError(f"the longest time has not settled after {MOST_ROUNDS} rounds of policy iteration")
 
 

@@ -123,6 +123,11 @@ def log_values(cmdp: CMDP, weights: ArrayLike | None = None) -> Utility:
     if share.shape != (signals.shape[1],) or not (share >= 0).all() or not share.any():
         raise ModelError(f"weights are {share}; {signals.shape[1]} numbers >= 0 are expected, one above 0")
     used = share > 0
+    met = occupancy(cmdp, 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state]) > 0
+    for k in np.flatnonzero(used & ~(signals[met] > 0).any(axis=0)):
+        raise ModelError(
+            f"{cmdp.names[k]!r} is above 0 nowhere that a policy comes to, so its logarithm is -inf: weights[{k}] = 0"
+        )
     w = share[used]
     features = scipy.sparse.csr_array(cmdp.horizon * signals[:, used].T)
     scalar = Scalar(

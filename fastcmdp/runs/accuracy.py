@@ -40,7 +40,8 @@ class Accuracy(NamedTuple):
     Attributes
     ----------
     error, low, high : float
-        NaN where nothing is known; ``high`` is infinite while there are too few recorded points.
+        NaN where nothing is known; ``high`` is infinite while there are too few recorded points. ``low`` is the
+        largest of the lower ends of all replicates and limits, so that with many of them it lies rather high.
     exact : bool
         From exact values and the exact optimum, or from the run's own estimates (see the module's text).
     """
@@ -61,20 +62,21 @@ class Accuracy(NamedTuple):
         return f"{error} % ({low} to {high} %{known})"
 
 
-def accuracy(result: Result) -> Accuracy:
-    """See `Accuracy`."""
+def accuracy(result: Result, confidence: float = 0.95) -> Accuracy:
+    """See `Accuracy`; with another confidence than 95 % where asked for."""
     trace, alive = result.trace, result.failed < 0
     exact = trace.exact and result.optimum is not None
     if trace.done < 2 or not alive.any():
         return Accuracy(np.nan, np.nan, np.inf, exact)
     series = windows(trace, exact)[alive]
     late = trace.begin(trace.done - 1, LAST_QUARTER)
-    mean, half = batch_interval(series[:, late:])
+    mean, half = batch_interval(series[:, late:], confidence)
     slack, m = trace.cmdp.slack(mean), trace.cmdp.n_constraints
     if exact:
         scales = Scales.of(trace.cmdp, result.optimum)
         assert result.optimum is not None
-        mean = trace.mean(LAST_QUARTER)[0][alive]
+        mean, within = (found[alive] for found in trace.mean(LAST_QUARTER))
+        half += within  # what lies between recorded points
         slack = trace.cmdp.slack(mean)
         width = np.append(scales.reward, scales.constraints)
         gap, gap_half = result.optimum.reward - mean[:, 0], half[:, 0]
@@ -82,10 +84,13 @@ def accuracy(result: Result) -> Accuracy:
         # fmax and fmin pass over what is NaN: windows of which no step counts for the output
         width = np.fmax.reduce(np.fmax.reduce(series, axis=1) - np.fmin.reduce(series, axis=1), axis=0)
         before = trace.begin(trace.done - 1, 2 * LAST_QUARTER)
-        earlier, earlier_half = batch_interval(series[:, before:late])
+        earlier, earlier_half = batch_interval(series[:, before:late], confidence)
         duals = result.averages(LAST_QUARTER, "estimate").duals[alive]
-        gap = np.maximum(mean[:, 0] - earlier[:, 0], (duals * slack).sum(axis=1))
-        gap_half = half[:, 0] + earlier_half[:, 0]
+        rise, priced = mean[:, 0] - earlier[:, 0], (duals * slack).sum(axis=1)
+        # The larger of two, and the larger of their upper ends.
+        gap = np.maximum(rise, priced)
+        priced_half = np.where(duals != 0.0, np.abs(duals) * half[:, 1:], 0.0).sum(axis=1)
+        gap_half = np.maximum(rise + half[:, 0] + earlier_half[:, 0], priced + priced_half) - gap
     width = np.where(width > 0.0, width, np.inf if m else 1.0)
     off = np.concatenate([gap[:, None], -slack], axis=1) / width
     half = np.concatenate([gap_half[:, None], half[:, 1:]], axis=1)
@@ -108,8 +113,8 @@ def windows(trace: Record, exact: bool) -> Float:
     return values
 
 
-def batch_interval(series: Float) -> tuple[Float, Float]:
-    """Means of float64[R, n, k] over n and half the width of their 95 % intervals, float64[R, k] each.
+def batch_interval(series: Float, confidence: float = 0.95) -> tuple[Float, Float]:
+    """Means of float64[R, n, k] over n and half the width of their intervals, float64[R, k] each.
 
     Examples
     --------
@@ -129,5 +134,5 @@ def batch_interval(series: Float) -> tuple[Float, Float]:
 
     cut = np.round(np.linspace(0, n, batches + 1)).astype(int)
     means = np.stack([known[:, a:b].mean(axis=1) for a, b in pairwise(cut)], axis=1)
-    half = float(stdtrit(batches - 1, 0.975)) * means.std(axis=1, ddof=1) / np.sqrt(batches)
+    half = float(stdtrit(batches - 1, 0.5 + confidence / 2.0)) * means.std(axis=1, ddof=1) / np.sqrt(batches)
     return np.asarray(known.mean(axis=1)), np.asarray(half)

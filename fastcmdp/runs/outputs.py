@@ -40,6 +40,8 @@ class Averages:
         By how much the mean over outer steps misses the limit, or 0: the positive part is taken after that mean,
         replicate by replicate (so a mean over replicates errs on the side of caution).
     source : "exact" or "estimate"
+        Estimates are of the policies that samples were drawn from: where the output is pi_1 .. pi_K (PMD-PD, last
+        iterates) they are of pi_0 .. pi_{K-1}, one step earlier.
     within : float64[R, 1+m]
         How far off exact means of J_r and of the constraint values are at most, for what lies between the recorded
         points, if J moves one way from each to the next; 0 where every policy of the output is recorded, NaN for
@@ -71,9 +73,13 @@ def interval(values: Float) -> dict[str, float | None]:
 
 
 def suffix_fraction(trace: Record) -> float:
-    """The largest of `FRACTIONS` whose halves agree within their 95 % intervals in all signals; else the least."""
+    """The largest of `FRACTIONS` whose halves agree in all signals, within 95 % intervals of means over replicates.
+
+    Else the least of them. Replicates that have failed have no say.
+    """
     n = trace.done - 1
     series = windows(trace, trace.exact)
+    series = series[np.isfinite(series).any(axis=(1, 2)) & np.isfinite(series[:, -1]).all(axis=1)]
     for fraction in FRACTIONS:
         begin = trace.begin(n, fraction)
         middle = trace.begin(n, fraction / 2)
@@ -81,8 +87,10 @@ def suffix_fraction(trace: Record) -> float:
             batch_interval(series[:, begin:middle]),
             batch_interval(series[:, middle:]),
         )
-        known = np.isfinite(one_half).all() and np.isfinite(two_half).all()
-        if known and (np.abs(one - two) <= np.hypot(one_half, two_half)).all():
+        if not len(series) or not np.isfinite(one_half + two_half).all():
+            continue
+        half = np.sqrt((one_half**2 + two_half**2).sum(axis=0)) / len(series)
+        if (np.abs((one - two).mean(axis=0)) <= half).all():
             return fraction
     return FRACTIONS[-1]
 
