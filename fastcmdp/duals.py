@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 
 from fastcmdp.check import is_finite, is_positive, require
 from fastcmdp.kernels.learning.duals import (
-    MOVES,
     PI,
     PID,
     Ascent,
@@ -152,8 +151,8 @@ class Multiplier:
         cap: float = math.inf,
         pace: float = 1.0,
     ) -> None:
-        names = ", ".join(kind.__name__ for kind in MOVES)
-        require(type(form) in MOVES, "form", form, f"one of {names}")
+        names = ", ".join(kind.__name__ for kind in move.kinds)
+        require(type(form) in move.kinds, "form", form, f"one of {names}")
         for name, value in {"rate": rate, "pace": pace}.items():
             require(is_positive(value) and np.ndim(value) == 0, name, value, "a positive number")
         require(cap > 0, "cap", cap, "a positive number")
@@ -165,7 +164,7 @@ class Multiplier:
     def update(self, violation: float) -> float:
         """Move by the violation of the limit, positive where it is missed; return the multiplier."""
         require(is_finite(violation), "violation", violation, "a finite number")
-        moved = MOVES[type(self.form)](
+        moved = move.kinds[type(self.form)](
             self.form, self.memory, float(violation), self.rate, self.pace, self.cap
         )
         self.value = float(moved)

@@ -10,7 +10,8 @@
 
 A kernel that calls ``logit`` compiles once a kind of policy. NamedTuples are told apart by their class, arrays by
 the type of their entries (``on(types.uint32)``). ``otherwise`` registers what serves every kind without one of
-its own. A kind that is handed on to another generic picks twice: so one function may depend on two arguments.
+its own; ``kinds`` maps each kind to the plain function that was registered. A kind that is handed on to another
+generic picks twice: so one function may depend on two arguments.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from numba.extending import overload
@@ -64,6 +66,7 @@ def generic(by: str, *, inline: bool = False) -> Callable[[Implementation], Any]
             return implementation
 
         function.on, function.otherwise = on, otherwise  # type: ignore[attr-defined]
+        function.kinds = MappingProxyType(implementations)  # type: ignore[attr-defined]
         return function
 
     return decorate

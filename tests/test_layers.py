@@ -26,6 +26,7 @@ KERNELS_MAY_IMPORT = {
     "numpy",
     "numba",
     "llvmlite",
+    "types",
     "typing",
     "collections",
     "hashlib",

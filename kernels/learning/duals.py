@@ -160,16 +160,3 @@ def move_modified(form, memory, violation, rate, pace, cap):
     memory[0] += 1.0
     memory[1] = max(memory[1] + rate * violation, -rate * violation)
     return memory[1] + rate * violation
-
-
-MOVES = {
-    Ascent: move_plain,
-    Ridge: move_ridge,
-    PI: move_pi,
-    Damped: move_damped,
-    NuPI: move_nu_pi,
-    Optimistic: move_optimistic,
-    PID: move_pid,
-    Modified: move_modified,
-}
-"""The plain functions, for loops that are not compiled."""
