@@ -758,6 +758,16 @@ def test_optimum_does_not_depend_on_units(of_reward: float, of_cost: float) -> N
 
 
 @pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")
+@pytest.mark.parametrize(("seed", "n_states", "gamma", "limits"), [
+    (79, 2, 0.98, [14.73, 31.5]), (113, 3, 0.9, [4.82, 3.78]),
+])  # fmt: skip
+def test_a_search_by_cuts_ends_with_an_exact_response(seed, n_states, gamma, limits) -> None:
+    """A response that was only as exact as it had to be gains nothing over the first cuts, and proves nothing."""
+    cmdp = garnet(n_states, 2, 2, gamma, seed=seed, n_constraints=2, limit=limits)
+    by_cuts, by_lp = (optimum(cmdp, method=method) for method in ("decomposition", "lp"))
+    assert by_cuts.reward == pytest.approx(by_lp.reward, rel=1e-9)
+
+
 def test_an_entry_that_drowns_its_limit_is_named() -> None:
     rng = np.random.default_rng(0)
     transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))

@@ -215,7 +215,7 @@ class _ByCuts:
             if gap <= TRUST and loose:
                 for n in loose:
                     pool.replace(n)
-            elif gap <= 1e-12:
+            elif gap <= 1e-12 and pool.relative[k] == 0.0:  # else its bound may lie above: once more, exactly
                 return Candidate(
                     "decomposition", pool.mixed({n: mix[n] for n in used}), weights, pool.bounds[k]
                 )
