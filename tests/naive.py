@@ -1548,13 +1548,11 @@ def corrected_rollouts(
                 continue
             stream = rng[lane]
             horizon = geometric_horizon(next_word(stream), model.gamma)
-            q, wanders = jobs[next_job]
+            q, _ = jobs[next_job]
             if q is None:
                 high, low = bits(next_word(stream), stream, model.exact)
                 s = draw_label(start, high, model.exact)
                 q = draw_label(action_rows[s], low, model.exact)
-            elif wanders:
-                q = any_of(model, owner(model, q), halves(next_word(stream), model.exact)[0])
             work[lane] = [next_job, horizon + 1, q]
             out.total[next_job] = [0.0 for _ in signals]
             next_job += 1
@@ -1594,6 +1592,14 @@ class Improver:
 
 def visits(count: dict[tuple[int, int], int], q: int) -> int:
     return sum(n for (chosen, _), n in count.items() if chosen == q)
+
+
+def explored(model: Model, state: Improver, first: Corrected, n: int) -> list[int]:
+    """The choices tried least in the visited states, by their counts; then those in the pairs' states."""
+    number = [visits(state.count, q) for q in range(len(model.signals))]
+    least = [min(choices(model, s), key=number.__getitem__) for s in range(n_states(model))]
+    rare = sorted(dict.fromkeys(least[owner(model, q)] for q, _ in first.seen), key=number.__getitem__)[:n]
+    return rare + [least[owner(model, q)] for q in first.choice[len(rare) : n]]
 
 
 def critic_means(model: Model, prob: list[float], state: Improver) -> list[list[float]]:
@@ -1750,7 +1756,7 @@ def pd_anpg_cv(
         frozen = [list(row) for row in state.critic], [list(row) for row in mean]
         first = corrected_rollouts(model, prob, state.rng, [(None, False)] * h, *frozen)
         jobs: list[tuple[int | None, bool]] = [(q, False) for q in first.choice]
-        jobs += [(q, True) for q in first.choice[: steps.n_wanders]]
+        jobs += [(q, True) for q in explored(model, state, first, steps.n_wanders)]
         second = corrected_rollouts(model, prob, state.rng, jobs, *frozen)
         seen = first.seen + second.seen
         state.samples += len(seen)

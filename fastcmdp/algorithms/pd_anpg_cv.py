@@ -38,7 +38,9 @@ its first errors' squares: those of a larger G^2, and little where the targets a
 W on tables, for every policy class: by counts, backwards over all transitions of the batch (``counts.py``); an action
 that was never tried has the mean of W over those that were. On simulators: linear in the features and their products,
 by least squares (``least_squares.py``); the critic's J is the mean of Wbar over the batch's starts. Exploring rollouts
-start from the states s_h with a uniform action, and take one with probability 1/2 later; they feed W alone.
+feed W alone. On tables they begin with the choices that were tried least in all states which the batch's occupancy
+rollouts visited, each once; on simulators in the states s_h with a uniform action. Later each action is uniform with
+probability 1/2.
 
 What is the paper's: pi_k, T, nu, ASGD and the form of its steps (Lemma 6), the tail average, the mixture. What is
 proved: E[C_f | s_0, a_0] = Q_f - W_f for every W that is fixed before the batch (``kernels/sampling/corrected.py``),

@@ -18,6 +18,7 @@ from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import Tables
 from fastcmdp.kernels.simulator.simulate import World, simulate_with, softmax_weights, write_features
+from fastcmdp.kernels.words import HALF
 
 LATELY = 2.0  # means over batches weigh the last ones by so much over their number
 FORGET = 0.003  # and at least so much
@@ -128,6 +129,50 @@ def run_fitted(
             for f in range(plug.shape[0]):
                 plug[f] += space.value[h, f] / n
     return n_seen, transitions
+
+
+@generic("tables")
+def explore(tables, evidence, space, n_seen, pair, job_choice):
+    """Choose where exploring rollouts begin: job_choice[h] is a first pair; on simulators one whose action is drawn."""
+
+
+@explore.on(Tables)
+def explore_least_tried(tables, evidence, space, n_seen, pair, job_choice):
+    """The choices tried least in all states that the batch has visited so far, each once; then those of the pairs."""
+    counts, seen = evidence[tables.branch_entry.shape[0] // 3 :], space.seen
+    n = job_choice.shape[0]
+    job_choice[:] = -1
+    for t in range(n_seen):
+        q = least_tried(tables, counts, np.int64(seen[t] >> HALF))
+        i = n
+        while i > 0 and (job_choice[i - 1] < 0 or counts[q] < counts[job_choice[i - 1]]):
+            i -= 1
+        for other in job_choice:
+            if other == q:
+                i = n
+        if i < n:
+            for j in range(n - 1, i, -1):
+                job_choice[j] = job_choice[j - 1]
+            job_choice[i] = q
+    for h in range(n):
+        if job_choice[h] < 0:
+            job_choice[h] = least_tried(tables, counts, pair[h])
+
+
+@explore.on(World)
+def explore_pairs(tables, evidence, space, n_seen, pair, job_choice):
+    job_choice[:] = pair[: job_choice.shape[0]]
+
+
+@kernel
+def least_tried(tables, counts, q):
+    """The choice of the same state as q that was tried least, the first of several."""
+    s = tables.choice_state[q]
+    least = tables.state_to_choice[s]
+    for other in range(least + 1, tables.state_to_choice[s + 1]):
+        if counts[other] < counts[least]:
+            least = other
+    return least
 
 
 @generic("tables")

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.algorithm.cv_critic import begin_batch, learn_critic, look_at_pairs, run_corrected
+from fastcmdp.kernels.algorithm.cv_critic import (
+    begin_batch,
+    explore,
+    learn_critic,
+    look_at_pairs,
+    run_corrected,
+)
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
@@ -131,10 +137,10 @@ def sample_batch(tables, actions, steps, state, r, work):
         return n_seen, first
     for h in range(n):
         job_choice[h] = work.pair[h]
-    for h in range(n_wanders):
-        job_choice[n + h] = work.pair[h]
-        job_wanders[n + h] = U64(1)
     jobs = n + n_wanders
+    explore(tables, state.evidence[r], work.space, n_seen, work.pair, job_choice[n:jobs])
+    for h in range(n, jobs):
+        job_wanders[h] = U64(1)
     n_seen, second = run_corrected(
         tables, actions, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], critic, work.space, work.correction,
         work.last_pair, n_seen, work.plug,

@@ -9,8 +9,8 @@ one record a choice, f + gamma Wbar(s) - W, but for its ends: so it costs what s
 what the schedule is; here, in addition,
 
 - the state after the last pair is drawn, and an action there, which counts for nothing;
-- a rollout that *wanders* begins with a uniform action, and later each action is uniform where bit 0 of what draws it
-  is set. It feeds critics only;
+- in a rollout that *wanders* each action after the first is uniform where bit 0 of what draws it is set. It feeds
+  critics only;
 - each transition is written down: its choice, and the entry of the alias row that drew the next state.
 """
 
@@ -131,8 +131,7 @@ def corrected_rollouts(
 
     tables : Tables; actions : Actions of the policy; row_state : int32[P], see ``tables.state_of_row``
     rng : uint64[4, LANES], advanced
-    job_choice : int64[J], the first pair, or -1: drawn; job_wanders : uint64[J], 1 or 0: then the first pair given
-        stands for its state
+    job_choice : int64[J], the first pair, or -1: drawn; job_wanders : uint64[J], 1 or 0
     mean : float64[S, 1+m], Wbar
     record : a pair of views, uint64[C W] and float64[C W], as ``Tables.choice_word`` and ``choice_number``, with
         f + gamma Wbar - W in place of the signals
@@ -192,9 +191,6 @@ def corrected_rollouts(
                     word = next_of_lane(lane, i)
                     code = draw_start(start_entry, branch_bits(entry, word))
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                elif wanders != U64(0):
-                    bits = branch_bits(entry, next_of_lane(lane, i))
-                    q = _any_action(entry, state_to_choice, choice_state[q], bits)
                 lane[_JOB + i] = U64(next_job)
                 lane[_LEFT + i] = U64(horizon + 1)
                 lane[_WANDERS + i] = wanders
