@@ -101,9 +101,10 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
         if found == NOT_FINITE:
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
-    like = np.empty(0, np.uint32)
+    entry = np.empty(3 * branch_target.shape[0], np.uint32)
+    memory = np.zeros(tables.record_space(signals.shape[0], signals.shape[1]), np.uint64)
     return tables.build_tables(
-        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
+        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, entry, memory
     )
 
 
