@@ -157,8 +157,8 @@ def check_memory(size: float, /, **settings: object) -> None:
     """
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > there:
-        told = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
         raise SettingError(
-            f"{told}: a model of this size takes about {size / 2**30:,.0f} GiB; this machine has "
+            f"{listed}: a model of this size takes about {size / 2**30:,.0f} GiB; this machine has "
             f"{there / 2**30:.0f} GiB"
         )

@@ -57,8 +57,8 @@ def read_constants(path: str | Path) -> Constants:
 
 def read_meta(path: str | Path) -> dict[str, Any]:
     """What the file says of where its constants are from; empty where it says nothing."""
-    found = _read(path).get(META, {})
-    return found if isinstance(found, dict) else {}
+    meta = _read(path).get(META, {})
+    return meta if isinstance(meta, dict) else {}
 
 
 def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Constants:
@@ -71,24 +71,24 @@ def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Cons
     for name, table in tables.items():
         place = f"{where}: [{name}]"
         try:
-            made = variant(name).algorithm
+            method = variant(name).algorithm
         except SettingError as error:
             raise SettingError(f"{place}: {error}") from error
         if not isinstance(table, Mapping):
             raise SettingError(f"{place}: a table of constants is expected, found {table!r}")
         for key, value in table.items():
-            if key not in made.constants:
-                raise SettingError(f"{place}: {unknown(f'constant of {made.name}', key, made.constants)}")
+            if key not in method.constants:
+                raise SettingError(f"{place}: {unknown(f'constant of {method.name}', key, method.constants)}")
             if not is_finite(value) or np.ndim(value) > 0 or not value > 0:
                 raise SettingError(f"{place} {key} = {value!r}: a finite positive number is expected")
         checked[name] = {key: float(value) for key, value in table.items()}
     return checked
 
 
-def constants_for(of: Variant, constants: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
+def constants_for(method: Variant, constants: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
     """Those of a variant: its own table, else its algorithm's, less what its settings fix; None without either."""
-    table = constants.get(of.label, constants.get(of.algorithm.name))
-    return None if table is None else {k: v for k, v in table.items() if k not in of.settings}
+    table = constants.get(method.label, constants.get(method.algorithm.name))
+    return None if table is None else {k: v for k, v in table.items() if k not in method.settings}
 
 
 def write_constants(

@@ -621,7 +621,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
     rng = np.random.default_rng(0)
     tables = []
     for i, each in enumerate(made.configurations):
-        tasks = np.flatnonzero(made.of == i)
+        tasks = np.flatnonzero(made.owner == i)
         c = 1.0 + 3.0 * int(each.model.label[-1])
         total = each.budget or 1e4 * c * each.epsilon**-exponent
         samples = np.geomspace(total * 1e-3, total, 12).astype(np.int64)[None].repeat(4, axis=0)

@@ -54,15 +54,15 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     return np.broadcast_to(array, m).copy()
 
 
-def dual_cap(world: World, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
+def dual_cap(world: World, cap: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
-    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
+    ``cap`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
     known, else infinite.
     """
     cmdp, m = world.model, world.model.n_constraints
-    if given is not None:
-        return np.asarray(cmdp.from_user_duals(per_constraint(given, m, "lambda_max")), np.float64)
+    if cap is not None:
+        return np.asarray(cmdp.from_user_duals(per_constraint(cap, m, "lambda_max")), np.float64)
     slater = None if world.optimum is None else world.optimum.slater
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)
@@ -202,10 +202,10 @@ class Algorithm:
 
         most = -math.log1p(-cmdp.gamma)  # epsilon below 1/(1-gamma)
         low, high = most - 25.0, most - 1e-3
-        made: Self = at(high)
-        coarsest = made.expected_samples(cmdp)
+        settings_at: Self = at(high)
+        coarsest = settings_at.expected_samples(cmdp)
         if coarsest > samples:
-            one = replace(made, outer=1).expected_samples(cmdp)
+            one = replace(settings_at, outer=1).expected_samples(cmdp)
             if one > samples:
                 least = math.ceil(one)
                 raise BudgetError(
@@ -215,20 +215,20 @@ class Algorithm:
         for _ in range(60):
             middle = 0.5 * (low + high)
             try:
-                made = at(middle)
+                settings_at = at(middle)
             except SettingError:  # a schedule beyond what a run can count
                 low = middle
                 continue
-            low, high = (middle, high) if made.expected_samples(cmdp) > samples else (low, middle)
-        made = at(high)
-        outer = round((samples - made.fixed_samples(cmdp)) / made.outer_samples(cmdp))
+            low, high = (middle, high) if settings_at.expected_samples(cmdp) > samples else (low, middle)
+        settings_at = at(high)
+        outer = round((samples - settings_at.fixed_samples(cmdp)) / settings_at.outer_samples(cmdp))
         require(
             outer <= MOST,
             "samples",
             samples,
-            f"at most {down(MOST * made.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},",
+            f"at most {down(MOST * settings_at.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},",
         )
-        return replace(made, outer=max(outer, 1))
+        return replace(settings_at, outer=max(outer, 1))
 
     @classmethod
     def shortest(cls) -> Self:

@@ -268,5 +268,5 @@ class PDANPG(PrimalDual):
         """
         from fastcmdp.theory import constants, theorem_settings  # which is built on this module
 
-        made = theorem_settings(constants(cmdp, policy, optimum=optimum), outer, inner)
-        return cls(**({field.name: getattr(made, field.name) for field in fields(made)} | settings))
+        theorem = theorem_settings(constants(cmdp, policy, optimum=optimum), outer, inner)
+        return cls(**({field.name: getattr(theorem, field.name) for field in fields(theorem)} | settings))

@@ -76,12 +76,12 @@ def board(
     with faults():
         from fastcmdp import bench as benches
 
-        found = benches.board(folder)
-        files = found.write(folder / "board" if out is None else out)
+        standings = benches.board(folder)
+        files = standings.write(folder / "board" if out is None else out)
         if json:
-            print_json(found.to_dict())
+            print_json(standings.to_dict())
         else:
-            print(found.text(), flush=True)
+            print(standings.text(), flush=True)
             if not quiet:
                 note(f"board in {files['page']}")
 
@@ -93,12 +93,12 @@ def models(json: Json = False) -> None:
         from fastcmdp.bench import suite
         from fastcmdp.text import number, table
 
-        found = suite()
+        entries = suite()
         if json:
-            print_json({"models": [asdict(each) for each in found]})
+            print_json({"models": [asdict(each) for each in entries]})
             return
         rows = [["name", "states", "choices", "m", "gamma", "optimum", "multipliers", "Slater", "model"]]
-        for each in found:
+        for each in entries:
             duals = ", ".join(number(x) for x in each.duals) or "-"
             rows.append(
                 [each.name, f"{each.states:,}", f"{each.choices:,}", str(each.constraints), f"{each.gamma:g}",
@@ -107,5 +107,5 @@ def models(json: Json = False) -> None:
         print(table(rows, left=(0, 8)))
 
 
-def _split(given: str | None) -> list[str] | None:
-    return None if given is None else [part.strip() for part in given.split(",") if part.strip()]
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]

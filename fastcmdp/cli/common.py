@@ -69,15 +69,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
 
 
-def methods(given: Sequence[str] | None) -> list[Variant]:
+def methods(names: Sequence[str] | None) -> list[Variant]:
     """The methods named on the command line, over all uses of the option."""
-    return variants(",".join(given) if given else None)
+    return variants(",".join(names) if names else None)
 
 
-def numbers(option: str, given: Sequence[str]) -> list[float]:
+def numbers(option: str, words: Sequence[str]) -> list[float]:
     """Positive numbers separated by commas, over all uses of an option."""
-    found = []
-    for text in ",".join(given).split(","):
+    values = []
+    for text in ",".join(words).split(","):
         try:
             value = float(text)
         except ValueError:
@@ -86,8 +86,8 @@ def numbers(option: str, given: Sequence[str]) -> list[float]:
             raise SettingError(
                 f"{option} {text!r}: a positive number, or several separated by commas, is expected"
             )
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def check_output(file: Path | None) -> None:

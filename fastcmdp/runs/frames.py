@@ -94,7 +94,7 @@ def dataset(result: Result) -> Any:
         "units of the signal, summed or averaged as the model says",
         "reward a unit of the constraint",
     )
-    made = {
+    variables = {
         "value": (per_signal, values, {"long_name": "J of the policy at the step", "units": sums}),
         "mixture": (per_signal, mixture, {"long_name": "J of the output so far", "units": sums}),
         "multiplier": (per_constraint, trace.duals[:, :n], {"units": price}),
@@ -124,4 +124,4 @@ def dataset(result: Result) -> Any:
         "finished": int(result.finished),
         "fastcmdp": __version__,
     }
-    return xarray.Dataset(made, coords=coordinates, attrs=attributes)
+    return xarray.Dataset(variables, coords=coordinates, attrs=attributes)

@@ -115,9 +115,9 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
     targets = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     targets |= {f"trace_{k}": getattr(trace, k) for k in _ARRAYS}
     for name, target in targets.items():
-        found = arrays.get(name)
-        if found is None or found.shape != target.shape or found.dtype != target.dtype:
-            what = "missing" if found is None else f"{found.dtype}{found.shape}"
+        array = arrays.get(name)
+        if array is None or array.shape != target.shape or array.dtype != target.dtype:
+            what = "missing" if array is None else f"{array.dtype}{array.shape}"
             raise ModelError(f"{path}: array {name} is {what}, {target.dtype}{target.shape} is expected")
     outer, n_outer, done = arrays["state_outer"], result.algorithm.outer, trace.done
     whole = (

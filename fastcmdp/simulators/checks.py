@@ -47,10 +47,10 @@ def stream_of(rng: Any) -> Words:
     return rng  # type: ignore[no-any-return]
 
 
-def numbers_or_none(given: Any) -> Float:
+def numbers_or_none(values: Any) -> Float:
     """A copy as float64; of what is none, an array without elements."""
     try:
-        return np.array(given, np.float64)
+        return np.array(values, np.float64)
     except (TypeError, ValueError):
         return np.empty(0)
 
@@ -59,10 +59,12 @@ def check_size(value: Any, name: str) -> int:
     return check_count(value, name, 1, LARGEST)
 
 
-def check_pairs(given: Any, n: int, name: str) -> Float:
-    pairs = np.asarray(numbers_in(given, name), np.float64)
+def check_pairs(values: Any, n: int, name: str) -> Float:
+    pairs = np.asarray(numbers_in(values, name), np.float64)
     if pairs.ndim == 1:
         pairs = np.broadcast_to(pairs, (n, *pairs.shape))
     if pairs.shape != (n, 2) or not np.isfinite(pairs).all() or (pairs[:, 0] > pairs[:, 1]).any():
-        raise ModelError(f"{name} = {given!r}: pairs (low, high) of finite numbers are expected, {n} of them")
+        raise ModelError(
+            f"{name} = {values!r}: pairs (low, high) of finite numbers are expected, {n} of them"
+        )
     return pairs

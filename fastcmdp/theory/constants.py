@@ -230,15 +230,19 @@ def constants(
     >>> round(found.G**2, 12), round(found.B, 12), found.mu_full, found.mu_F > 0
     (2.0, 0.5, 0.0, True)
     """
-    made = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
+    parametrisation = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
     if lambda_max is not None:
         check_positive("lambda_max", lambda_max)
     cap = default_cap(cmdp, best) if lambda_max is None or not cmdp.n_constraints else float(lambda_max)
-    rows = np.zeros((1, made.n_parameters)) if thetas is None else np.atleast_2d(np.asarray(thetas, float))
+    rows = (
+        np.zeros((1, parametrisation.n_parameters))
+        if thetas is None
+        else np.atleast_2d(np.asarray(thetas, float))
+    )
     if len(rows) == 0:
         raise SettingError("thetas are empty; at least one is expected")
-    points = [point(cmdp, made, row) for row in rows]
+    points = [point(cmdp, parametrisation, row) for row in rows]
     parts = [_measure(at, best, cap) for at in points]
     if not min(part.rank for part in parts):
         raise SettingError(
@@ -249,16 +253,16 @@ def constants(
 
 
 def _measure(at: Point, best: Optimum, cap: float) -> Constants:
-    cmdp, made = at.cmdp, at.parametrisation
+    cmdp, parametrisation = at.cmdp, at.parametrisation
     # With no finite cap (Assumption 1 fails) the box is replaced by its corner lambda = 0.
     box = list(corners(cmdp.n_constraints, cap if math.isfinite(cap) else 0.0))
     squares = np.einsum("qi,qi->q", at.scores, at.scores)
     return Constants(
         gamma=cmdp.gamma,
-        n_parameters=made.n_parameters,
+        n_parameters=parametrisation.n_parameters,
         n_constraints=cmdp.n_constraints,
-        G=math.sqrt(made.score_bound),
-        B=made.smoothness,
+        G=math.sqrt(parametrisation.score_bound),
+        B=parametrisation.smoothness,
         c_slater=best.slater,
         lambda_max=cap,
         user_lambda_max=tuple(cmdp.to_user_duals(np.full(cmdp.n_constraints, cap)).tolist()),

@@ -342,7 +342,7 @@ def build_tables(
         choice_number,
         choice_number.reshape(n_choices, words),
         np.empty(n_choices, np.int32),
-        state_to_choice.astype(np.int64),  # a copy: read-only arrays are a type of their own, compiled for once more
+        state_to_choice.astype(np.int64),  # a copy: read-only arrays are a type of their own, compiled anew
         np.empty(n_states, np.uint32),
         np.zeros(row_entries(state_to_choice), np.int32),
         words,

@@ -32,7 +32,7 @@ from fastcmdp.kernels.sampling.tables import Tables
 from fastcmdp.kernels.stop import leaves
 
 
-class World(NamedTuple):
+class Addresses(NamedTuple):
     """What the sampler reads of a simulator, in the place of ``Tables``; addresses of functions are int64."""
 
     roll: int  # one rollout: see fastcmdp/simulators/rolls.py; 0 where chains are run
@@ -302,7 +302,7 @@ def run_table_jobs(tables, actions, rng, job_choice, job_row, out_total, out_cho
     return rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice)
 
 
-@run_jobs.on(World)
+@run_jobs.on(Addresses)
 def run_world_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     return simulate(tables, actions, rng, job_choice, job_row, out_total, out_choice)
 
@@ -317,7 +317,7 @@ def table_row_of_choice(tables, q):
     return tables.state_row[tables.choice_state[q]]
 
 
-@row_of_choice.on(World)
+@row_of_choice.on(Addresses)
 def slot_of_choice(tables, q):
     return np.uint32(q // tables.n_actions + 1)
 
