@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import os
@@ -144,6 +145,20 @@ def positive(name: str, value: Any, low: float = 0.0, *, error: Fault = SettingE
     accepted = "a positive number" + (f" of at least {low:g}" if low else "")
     require(is_number(value) and value > 0 and value >= low, name, value, accepted, error)
     return float(value)
+
+
+def optional(name: str, user: str, extra: str) -> Any:
+    """An optional library, by its name and that of what needs it.
+
+    Raises
+    ------
+    SettingError
+        It is not installed; the message says how to get it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SettingError(f"{user} needs {name} ({error}): pip install 'fastcmdp[{extra}]'") from error
 
 
 def check_memory(size: float, /, **settings: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,13 +14,13 @@ from fastcmdp import latex
 from fastcmdp.aggregates import improvement, iqm, profile
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.bootstrap import Interval, bootstrap
+from fastcmdp.check import optional
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.runs import Averages, Result, curves, excess
-from fastcmdp.runs.frames import optional
 from fastcmdp.runs.scales import Scales
-from fastcmdp.text import table
+from fastcmdp.text import number, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -173,7 +172,7 @@ class Comparison:
         >>> found.to_pandas()[["name", "budget"]].to_numpy().tolist()
         [['pd-anpg', 100000], ['pd-anpg', 200000]]
         """
-        return optional("pandas", "to_pandas()").DataFrame(self.rows())
+        return optional("pandas", "to_pandas()", "frames").DataFrame(self.rows())
 
     def to_latex(
         self,
@@ -329,14 +328,10 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return columns
 
 
-def _number(value: float | None, form: str = ".3g") -> str:
-    return "-" if value is None or not math.isfinite(value) else format(value, form)
-
-
 def _interval(ends: Mapping[str, float | None]) -> str:
     if ends["mean"] is None or ends["low"] == ends["high"]:
-        return _number(ends["mean"])
-    return f"{_number(ends['mean'])} [{_number(ends['low'])}, {_number(ends['high'])}]"
+        return number(ends["mean"])
+    return f"{number(ends['mean'])} [{number(ends['low'])}, {number(ends['high'])}]"
 
 
 def _table(comparison: Comparison) -> str:
@@ -358,19 +353,19 @@ def _table(comparison: Comparison) -> str:
         met = "-" if strict["share"] is None else f"{round(strict['share'] * kept)} of {kept}"
         error = entry["error"]["mean"]
         cells = [f"{entry['budget']:.3g}", entry["name"] + "*" * (not entry["finished"])]
-        cells += [_number(error, ".2%"), _interval(entry["gap"])]
-        multipliers = ", ".join(_number(value) for value in entry["duals"])
-        speeds = [_number(entry["seconds"], ".2f"), _number(speed and speed / 1e6, ".1f")]
+        cells += [number(error, ".2%"), _interval(entry["gap"])]
+        multipliers = ", ".join(number(value) for value in entry["duals"])
+        speeds = [number(entry["seconds"], ".2f"), number(speed and speed / 1e6, ".1f")]
         if cmdp.n_constraints:
-            cells += [_interval(entry["violation"]), _number(entry["last"]["gap"]["mean"])]
+            cells += [_interval(entry["violation"]), number(entry["last"]["gap"]["mean"])]
             cells += [
-                _number(entry["last"]["violation"]["mean"]),
+                number(entry["last"]["violation"]["mean"]),
                 multipliers,
                 met,
                 _interval(strict["slack"]),
             ]
         else:
-            cells += [_number(entry["last"]["gap"]["mean"])]
+            cells += [number(entry["last"]["gap"]["mean"])]
         rows.append(cells + speeds)
     lines += ["", table(rows, left=(1,)), ""]
     lines.append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import optional
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.runs import Result, curves
@@ -78,7 +79,7 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
     2
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -102,14 +103,6 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
         _legend(figure, len(iterates), result.trace.exact, bool(cmdp.n_constraints))
         _save(figure, path)
     return figure
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SettingError(f"plots need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
-    return matplotlib
 
 
 def check_ending(path: str | Path | None) -> None:
@@ -155,7 +148,7 @@ def plot_comparison(
     ['gap / range', 'violation / range']
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -223,7 +216,7 @@ def plot_frontier(frontier: Frontier, path: str | Path | None = None, *, title: 
     ['best reward', 'multiplier']
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):

@@ -67,7 +67,7 @@ RANK = {
     for rank, names in enumerate(
         [
             ["errors", "kernels", "startup", "version"],
-            ["check", "files", "text"],
+            ["check", "files", "streams", "text"],
             ["npz", "units", "variables", "bootstrap", "duals"],
             ["rows", "aggregates", "latex"],
             ["from_tables", "criteria"],
@@ -76,7 +76,7 @@ RANK = {
             ["simulators"],
             ["exact", "tables", "io"],
             ["envs"],
-            ["streams", "worlds", "embed"],
+            ["worlds", "embed"],
             ["algorithms", "policy_names", "simulator_names"],
             ["runs", "tuned"],
             ["results", "theory"],

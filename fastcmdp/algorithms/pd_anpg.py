@@ -189,24 +189,8 @@ class PDANPG(PrimalDual):
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2 and H = c_H kappa log(1/e).
 
         e = (1-gamma) epsilon; Theorem 1's orders of K and H (``fastcmdp.theory.theorem_schedule``) with constants of
-        use.
-
-        Parameters
-        ----------
-        cmdp : CMDP
-            Only gamma is used.
-        epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
-        c_K, c_H : float
-            Tunable constants, > 0.
-        **settings
-            Settings of this class, which win. kappa is that of H and of the ASGD steps alike: ``kappa``, or
-            G^2 / ``mu_f`` with G^2 = ``g_squared`` or the tabular policy's 2, or 20.
-
-        Raises
-        ------
-        SettingError
-            A number out of range.
+        use. kappa is that of H and of the ASGD steps alike: ``kappa``, or G^2 / ``mu_f`` with G^2 = ``g_squared`` or
+        the tabular policy's 2, or 20.
 
         Examples
         --------

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, counted, faults, note, numbers, print_json
+from fastcmdp.cli.common import Json, Quiet, counted, end_of_sweep, faults, note, numbers, print_json, silent
 from fastcmdp.cli.sweep import reporting_sweep
 
 bench = typer.Typer(
@@ -47,7 +47,7 @@ def run(
         sys.path.insert(0, str(Path.cwd()))
         own = [benches.enter_named(text) for text in method or ()]
         named = None if algorithms is None and not own else [*(_split(algorithms) or ()), *own]
-        with reporting_sweep(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+        with reporting_sweep(silent(quiet, json)) as callback:
             status = benches.run(
                 out, named, _split(models), budgets=numbers("--samples", (samples,)), replicates=replicates,
                 workers=workers, progress=callback,
@@ -56,11 +56,7 @@ def run(
             print_json(asdict(status) | {"finished": status.finished, "left": status.left})
         else:
             print(f"{status.folder}: {status.done:,} of {status.tasks:,} runs done, {status.failed:,} failed")
-        if status.stopped:
-            note("stopped: the same command goes on from here")
-            raise typer.Exit(130)
-        if status.failed:
-            raise typer.Exit(1)
+        end_of_sweep(status.stopped, status.failed)
 
 
 @bench.command("board")

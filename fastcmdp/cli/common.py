@@ -115,6 +115,23 @@ def silent(quiet: bool, json: bool) -> bool:
     return quiet or (json and not sys.stdout.isatty())
 
 
+def end_of_sweep(stopped: bool, failed: int) -> None:
+    """Leave with the status of runs on a folder."""
+    if stopped:
+        note("stopped: the same command goes on from here")
+        raise typer.Exit(130)
+    if failed:
+        raise typer.Exit(1)
+
+
+def say_what_is_missing(skipped: Sequence[str], finished: bool) -> None:
+    """Notes on methods that were left out, and on an end by Ctrl-C."""
+    for line in skipped:
+        note(f"left out: {line}")
+    if not finished:
+        note("interrupted: this is what there is")
+
+
 def note(text: str) -> None:
     """A line of prose, on standard error."""
     print(visible(text, keep="\n"), file=sys.stderr, flush=True)

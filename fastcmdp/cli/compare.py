@@ -22,6 +22,7 @@ from fastcmdp.cli.common import (
     note,
     numbers,
     print_json,
+    say_what_is_missing,
     silent,
 )
 from fastcmdp.cli.models import Source, on_model
@@ -80,10 +81,7 @@ def compare(
             cmdp, chosen, budgets, constants=tuned, policy=build(cmdp), replicates=replicates, seed=seed,
             threads=threads, progress=tell,
         )  # fmt: skip
-    for skipped in comparison.skipped:
-        note(f"left out: {skipped}")
-    if not comparison.finished:
-        note("interrupted: this is what there is")
+    say_what_is_missing(comparison.skipped, comparison.finished)
     if json:
         entries = [entry | {"policy": name} for entry in comparison.to_dict()]
         facts = source.describe(cmdp) | {"optimum": describe_optimum(comparison.optimum)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, counted, faults, note, numbers, print_json
+from fastcmdp.cli.common import Json, Quiet, counted, end_of_sweep, faults, note, numbers, print_json, silent
 from fastcmdp.errors import SettingError
 from fastcmdp.text import duration
 
@@ -79,17 +79,13 @@ def run(
             return
         if out is None and not spec.is_dir():
             raise SettingError("--out DIR is missing: the folder for the results")
-        with reporting_sweep(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+        with reporting_sweep(silent(quiet, json)) as callback:
             status = sweeps.run(
                 spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
                 batch_seconds=batch, progress=callback,
             )  # fmt: skip
         _show(status, json)
-        if status.stopped:
-            note("stopped: the same command goes on from here")
-            raise typer.Exit(130)
-        if status.failed:
-            raise typer.Exit(1)
+        end_of_sweep(status.stopped, status.failed)
 
 
 @sweep.command("status")

@@ -25,6 +25,7 @@ from fastcmdp.cli.common import (
     note,
     numbers,
     print_json,
+    say_what_is_missing,
     silent,
 )
 from fastcmdp.cli.models import Source, on_model
@@ -73,10 +74,7 @@ def tune(
         progress=None if silent(quiet, json) else _telling(),
     )
     tuned.meta["model"] = source.spec
-    for skipped in tuned.skipped:
-        note(f"left out: {skipped}")
-    if not tuned.finished:
-        note("interrupted: this is what there is")
+    say_what_is_missing(tuned.skipped, tuned.finished)
     if json:
         facts = source.describe(cmdp) | {"optimum": describe_optimum(best)}
         print_json(facts | {"algorithms": _entries(tuned), "meta": tuned.meta, "skipped": tuned.skipped})

@@ -20,6 +20,7 @@ from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.sampling import episodes, tables
+from fastcmdp.streams import words_of
 from fastcmdp.text import unknown
 
 Ints = NDArray[np.int64]
@@ -88,8 +89,7 @@ class _Episodes:
             if seed is None and not self._seeded[i]:
                 seed = np.random.SeedSequence().entropy
             if seed is not None:
-                bits: Any = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(0, 0)))
-                self._envs.rng[:, i] = bits.state["state"]["state"]
+                self._envs.rng[:, i] = words_of(np.random.SeedSequence(seed, spawn_key=(0, 0)))
                 self._seeded[i] = True
         episodes.begin_episodes(self._rules, self._envs, which)
 

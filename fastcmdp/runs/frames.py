@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.errors import SettingError
+from fastcmdp.check import optional
 from fastcmdp.runs.record import excess
 from fastcmdp.text import finite
 from fastcmdp.version import __version__
@@ -21,22 +21,6 @@ if TYPE_CHECKING:
     from fastcmdp.runs.result import Result
 
 Float = NDArray[np.float64]
-
-
-def optional(name: str, why: str) -> Any:
-    """The library of that name.
-
-    Raises
-    ------
-    SettingError
-        It is not installed.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SettingError(f"{why} needs {name} ({error}): pip install 'fastcmdp[frames]'") from error
 
 
 def curves(result: Result) -> tuple[Float, Float, Float]:
@@ -64,7 +48,7 @@ def curves(result: Result) -> tuple[Float, Float, Float]:
 
 def frame(result: Result) -> Any:
     """The run as a pandas frame: see ``Result.to_pandas``."""
-    pandas = optional("pandas", "to_pandas()")
+    pandas = optional("pandas", "to_pandas()", "frames")
     _, values, mixture = curves(result)
     cmdp, trace = result.cmdp, result.trace
     n_replicates, n = trace.samples.shape[0], trace.done
@@ -85,7 +69,7 @@ def frame(result: Result) -> Any:
 
 def dataset(result: Result) -> Any:
     """The run as an xarray dataset: see ``Result.to_xarray``."""
-    xarray = optional("xarray", "to_xarray()")
+    xarray = optional("xarray", "to_xarray()", "frames")
     _, values, mixture = curves(result)
     cmdp, trace, best = result.cmdp, result.trace, result.optimum
     n, signals, constraints = trace.done, list(cmdp.names), list(cmdp.names[1:])

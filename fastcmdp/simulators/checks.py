@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastcmdp.check import whole
+from fastcmdp.check import real, whole
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.units import numbers_in
 
@@ -20,22 +20,12 @@ LARGEST = 65_536  # numbers in a state, actions, features
 
 def check_number(value: object, name: str, low: float, high: float = math.inf) -> float:
     """A finite number from low to high."""
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise ModelError(f"{name} = {value!r}: a number is expected")
-    if not math.isfinite(value) or not low <= value <= high:
-        raise ModelError(f"{name} = {value!r}: a number from {low:g} to {high:g} is expected")
-    return float(value)
+    return real(name, value, low, high, error=ModelError)
 
 
 def check_count(value: object, name: str, low: int, high: int) -> int:
     """A whole number from low to high."""
     return whole(name, value, low, high, error=ModelError)
-
-
-def words_of(sequence: np.random.SeedSequence) -> Words:
-    bits: Any = np.random.SFC64(sequence)
-    words: Words = bits.state["state"]["state"].astype(np.uint64)
-    return words
 
 
 def stream_of(rng: Any) -> Words:

@@ -16,7 +16,8 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import check_policy
-from fastcmdp.simulators.checks import numbers_or_none, words_of
+from fastcmdp.simulators.checks import numbers_or_none
+from fastcmdp.streams import words_of
 
 if TYPE_CHECKING:
     from fastcmdp.simulators.simulator import Simulator

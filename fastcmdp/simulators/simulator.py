@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastcmdp.check import seed_number
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
-from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
+from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
 from fastcmdp.simulators.faults import fault_text
 from fastcmdp.simulators.functions import (
@@ -27,6 +27,7 @@ from fastcmdp.simulators.functions import (
 )
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.simulators.trial import TrialRun, run_trial, warn_of_lost_digits
+from fastcmdp.streams import words_of
 from fastcmdp.units import (
     Units,
     constraint_units,

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from fastcmdp.check import whole
+from fastcmdp.check import optional, whole
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep.worker import Outcome, Refused, TaskBatch, execute, identity
 from fastcmdp.text import unknown
@@ -337,18 +337,13 @@ def check_engine(chosen: Any, workers: int | None, scheduler: str | None) -> Non
 
 
 def _dask(workers: int, scheduler: str | None) -> Dask:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise SettingError(
-            f"the engine 'dask' needs distributed ({error}): pip install 'fastcmdp[dask]'"
-        ) from error
+    distributed = optional("distributed", "the engine 'dask'", "dask")
     if scheduler is None:
         try:
-            cluster = LocalCluster(
+            cluster = distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
             )
-            client = Client(cluster)
+            client = distributed.Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
             raise SettingError(
                 f"no Dask cluster could be started on this machine ({error}). Most often: {GUARD}"
@@ -360,7 +355,7 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
 
         return Dask(client, close)
     try:
-        client = Client(scheduler, timeout=_REACH)
+        client = distributed.Client(scheduler, timeout=_REACH)
     except (OSError, ValueError, TimeoutError) as error:
         raise SettingError(
             f"scheduler = {scheduler!r} cannot be reached within {_REACH} s ({error}); is it running, and is the "

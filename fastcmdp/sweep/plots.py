@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.errors import SettingError
+from fastcmdp.check import optional
 from fastcmdp.plots import STYLE
 from fastcmdp.sweep.analysis import Analysis, Exponent
 from fastcmdp.sweep.cells import Cell
@@ -52,11 +52,7 @@ def _styled(draw: Callable[[Analysis], Figure]) -> Callable[[Analysis], Figure]:
 
     @wraps(draw)
     def styled(analysis: Analysis) -> Figure:
-        try:
-            import matplotlib
-        except ImportError as error:
-            raise SettingError(f"reports need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
-        with matplotlib.rc_context(STYLE):
+        with optional("matplotlib", "a report", "plot").rc_context(STYLE):
             return draw(analysis)
 
     return styled

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.check import positive
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import evaluate, occupancy, q_values, values
 from fastcmdp.policies import Policy
-from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.constants import Constants, asgd_steps
-from fastcmdp.theory.inequality import ROUNDING, Inequality, at_most, equal, on_average
+from fastcmdp.theory.inequality import ROUNDING, SMALLEST, Inequality, at_most, equal, on_average
 from fastcmdp.theory.inner import conditional_mean, error_factors, error_matrices, inner_moments
 from fastcmdp.theory.paths import sampled_steps
 from fastcmdp.theory.points import Point
@@ -190,7 +190,7 @@ def second_order_bound(at: Point, constants: Constants, n_steps: int, C: float =
 def first_order_bound(at: Point, constants: Constants, n_steps: int, C: float = 1.0) -> Inequality:
     """The second of `local_convergence`: eq:first_order_bound_nested_exp_lemma, exact by deterministic ASGD."""
     _check_covered(at, constants)
-    check_positive("C", C)
+    positive("C", C, SMALLEST)
     error = conditional_mean(at, constants.momentum, n_steps) - at.natural
     return at_most(
         "Lemma 6, first order",
@@ -214,7 +214,7 @@ def second_moment_expansion(at: Point, constants: Constants, n_steps: int) -> In
 
 
 def _second_order(constants: Constants, n_steps: int, C: float) -> float:
-    check_positive("C", C)
+    positive("C", C, SMALLEST)
     return variance_bound(constants, n_steps) + C * math.exp(
         -n_steps / (20.0 * constants.kappa)
     ) * lemma_scale(constants)

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import seed_number, whole
+from fastcmdp.check import positive, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.theory import bounds, global_bounds
 from fastcmdp.theory.bounds import Decay
-from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.constants import Constants, constants, slater_holds
-from fastcmdp.theory.inequality import Inequality
+from fastcmdp.theory.inequality import SMALLEST, Inequality
 from fastcmdp.theory.paths import theorem_path
 from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import (
@@ -264,7 +263,7 @@ def certificate(
     True
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
-        check_positive(name, value)
+        positive(name, value, SMALLEST)
     outer, inner, replicates = (
         whole(name, count, 1)
         for name, count in (("outer", outer), ("inner", inner), ("replicates", replicates))

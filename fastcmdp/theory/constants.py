@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.check import positive
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import FEASIBLE, Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.policies import Policy
-from fastcmdp.theory.checks import check_positive
+from fastcmdp.theory.inequality import SMALLEST
 from fastcmdp.theory.points import Parametrisation, Point, point
 
 Floats = NDArray[np.float64]
@@ -233,7 +234,7 @@ def constants(
     parametrisation = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
     if lambda_max is not None:
-        check_positive("lambda_max", lambda_max)
+        positive("lambda_max", lambda_max, SMALLEST)
     cap = default_cap(cmdp, best) if lambda_max is None or not cmdp.n_constraints else float(lambda_max)
     rows = (
         np.zeros((1, parametrisation.n_parameters))

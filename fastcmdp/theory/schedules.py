@@ -29,12 +29,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
-from fastcmdp.check import whole
+from fastcmdp.check import positive, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.theory.checks import check_positive
 from fastcmdp.theory.constants import Constants
-from fastcmdp.theory.inequality import ROUNDING
+from fastcmdp.theory.inequality import ROUNDING, SMALLEST
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def theorem_schedule(constants: Constants, epsilon: float, *, C: float = 1.0, C_
     (True, True)
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
-        check_positive(name, value)
+        positive(name, value, SMALLEST)
     _check_slater(constants)
     m, unit = constants.n_constraints, 1.0 - constants.gamma
     f0, f1 = constants.f0(C), constants.f1(C)
