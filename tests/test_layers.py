@@ -75,7 +75,7 @@ RANK = {
             ["policies"],
             ["simulators"],
             ["exact", "tables", "io"],
-            ["envs"],
+            ["assumptions", "envs"],
             ["worlds", "embed"],
             ["algorithms", "policy_names", "simulator_names"],
             ["runs", "tuned"],
@@ -196,9 +196,6 @@ def test_every_room_of_kernels_has_a_rank_and_is_packaged() -> None:
     ].items()
 
 
-UP = {("algorithms/pd_anpg.py", "theory")}  # PDANPG.paper asks theory for the paper's own rates
-
-
 def late_imports(source: str) -> list[tuple[int, str]]:
     """Parts of the package imported within functions, with their lines; those for type checkers do not run."""
     tree = ast.parse(source)
@@ -215,11 +212,9 @@ def late_imports(source: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_import_runs_up_within_functions(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
     own = path.relative_to(ROOT).parts[0].removesuffix(".py")
     for line, other in late_imports(path.read_text()):
-        down = other in (own, "__version__") or RANK[other] < RANK[own]
-        assert down or (name, other) in UP, f"line {line} imports {other}"
+        assert other in (own, "__version__") or RANK[other] < RANK[own], f"line {line} imports {other}"
 
 
 def test_imports_within_functions_are_seen() -> None:

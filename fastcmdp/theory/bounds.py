@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.assumptions.constants import SMALLEST, Constants, asgd_steps
+from fastcmdp.assumptions.points import Point
 from fastcmdp.check import positive
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import evaluate, occupancy, q_values, values
 from fastcmdp.policies import Policy
-from fastcmdp.theory.constants import Constants, asgd_steps
-from fastcmdp.theory.inequality import ROUNDING, SMALLEST, Inequality, at_most, equal, on_average
+from fastcmdp.theory.inequality import ROUNDING, Inequality, at_most, equal, on_average
 from fastcmdp.theory.inner import conditional_mean, error_factors, error_matrices, inner_moments
 from fastcmdp.theory.paths import sampled_steps
-from fastcmdp.theory.points import Point
 
 Floats = NDArray[np.float64]
 

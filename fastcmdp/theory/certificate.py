@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.assumptions.constants import SMALLEST, Constants, constants, slater_holds
+from fastcmdp.assumptions.points import Parametrisation, Point, point
 from fastcmdp.check import positive, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
@@ -18,10 +20,8 @@ from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.theory import bounds, global_bounds
 from fastcmdp.theory.bounds import Decay
-from fastcmdp.theory.constants import Constants, constants, slater_holds
-from fastcmdp.theory.inequality import SMALLEST, Inequality
+from fastcmdp.theory.inequality import Inequality
 from fastcmdp.theory.paths import theorem_path
-from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import (
     Schedule,
     expected_samples,

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.constants import Constants, slater_holds
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, evaluate
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.theory.bounds import lemma_scale, variance_bound
-from fastcmdp.theory.constants import Constants, slater_holds
 from fastcmdp.theory.duality import dual_minimum
 from fastcmdp.theory.inequality import (
     FALSE_ALARM,

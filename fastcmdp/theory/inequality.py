@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-SMALLEST = 1e-50  # squares and reciprocals of positive settings stay finite
 ROUNDING = 1e-9  # relative, in comparisons of exact sides
 IDENTITY = 1e-10  # relative, in identities
 FALSE_ALARM = 1e-4  # of an interval

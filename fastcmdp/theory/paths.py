@@ -13,8 +13,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_anpg import PDANPG, theorem_settings
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
+from fastcmdp.assumptions.constants import Constants, constants, default_cap, kl_divergence
+from fastcmdp.assumptions.points import Parametrisation, Point, point
 from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
@@ -22,10 +24,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.runs.loop import Crew, advance_all
-from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
 from fastcmdp.theory.inner import conditional_mean
-from fastcmdp.theory.points import Parametrisation, Point, point
-from fastcmdp.theory.schedules import theorem_settings
 from fastcmdp.worlds import TableWorld
 
 Floats = NDArray[np.float64]

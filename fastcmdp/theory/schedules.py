@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
-from fastcmdp.check import positive, whole
+from fastcmdp.assumptions.constants import SMALLEST, Constants, check_slater, theorem_rates
+from fastcmdp.check import positive
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.theory.constants import Constants
-from fastcmdp.theory.inequality import ROUNDING, SMALLEST
+from fastcmdp.theory.inequality import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def theorem_schedule(constants: Constants, epsilon: float, *, C: float = 1.0, C_
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
         positive(name, value, SMALLEST)
-    _check_slater(constants)
+    check_slater(constants)
     m, unit = constants.n_constraints, 1.0 - constants.gamma
     f0, f1 = constants.f0(C), constants.f1(C)
     # The two rates are f0 scale exp(..) + (f1 + extra) scale / sqrt(K), for the gap and for the violation.
@@ -159,54 +159,6 @@ def theorem_schedule(constants: Constants, epsilon: float, *, C: float = 1.0, C_
         C=float(C),
         C_bar=float(C_bar),
         samples=expected_samples(constants.gamma, outer, inner),
-    )
-
-
-def _check_slater(constants: Constants) -> None:
-    if not math.isfinite(constants.lambda_max):
-        raise SettingError(
-            f"Assumption 1 fails: the Slater value is {constants.c_slater:.3g}, so no policy meets the constraints "
-            "strictly and Theorem 1 has no schedule; loosen a limit"
-        )
-
-
-def theorem_rates(constants: Constants, outer: int) -> tuple[float, float]:
-    """eta and zeta of Theorem 1 for K outer steps, equation (1)."""
-    outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes
-    unit, root = 1.0 - constants.gamma, math.sqrt(outer)
-    return unit**2 / (constants.Lambda * root), constants.lambda_max * unit / root
-
-
-def theorem_settings(constants: Constants, outer: int, inner: int) -> PDANPG:
-    """Settings that run PD-ANPG with Theorem 1's step sizes and these constants' cap for any K and H.
-
-    The two rates of Theorem 1 hold for every K and H (`bounds.theorem_1`), so they can be measured on runs
-    far shorter than `theorem_schedule` asks for. `PDANPG.paper` makes them from a model.
-
-    Raises
-    ------
-    SettingError
-        Assumption 1 fails (no finite cap); outer or inner out of range.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> from fastcmdp.theory import constants
-    >>> settings = theorem_settings(constants(fc.envs.garnet(n_states=5, seed=1)), 100, 20)
-    >>> settings.outer, settings.pilot, settings.eta < 1e-2
-    (100, 0, True)
-    """
-    _check_slater(constants)
-    eta, zeta = theorem_rates(constants, outer)
-    return PDANPG(
-        outer=outer,
-        inner=inner,
-        eta=eta,
-        zeta=zeta if constants.n_constraints else None,
-        lambda_max=constants.user_lambda_max or None,
-        g_squared=constants.G**2,
-        mu_f=constants.mu_F,
-        pilot=0,
     )
 
 

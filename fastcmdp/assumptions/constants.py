@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastcmdp.check import positive
+from fastcmdp.assumptions.points import Parametrisation, Point, point
+from fastcmdp.check import positive, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import FEASIBLE, Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.policies import Policy
-from fastcmdp.theory.inequality import SMALLEST
-from fastcmdp.theory.points import Parametrisation, Point, point
 
 Floats = NDArray[np.float64]
 
+SMALLEST = 1e-50  # squares and reciprocals of positive settings stay finite
 MOST_CONSTRAINTS = 12  # 2^m corners of the box of multipliers are looked at
 
 
@@ -313,3 +313,19 @@ def _largest_covariance(at: Point) -> float:
         if last - first > 1:
             largest = max(largest, float(np.linalg.eigvalsh(rows @ rows.T)[-1]))
     return largest
+
+
+def check_slater(constants: Constants) -> None:
+    """Raise a SettingError where no policy meets the limits strictly."""
+    if not math.isfinite(constants.lambda_max):
+        raise SettingError(
+            f"Assumption 1 fails: the Slater value is {constants.c_slater:.3g}, so no policy meets the constraints "
+            "strictly and Theorem 1 has no schedule; loosen a limit"
+        )
+
+
+def theorem_rates(constants: Constants, outer: int) -> tuple[float, float]:
+    """eta and zeta of Theorem 1 for K outer steps, equation (1) of `fastcmdp.theory.schedules`."""
+    outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes
+    unit, root = 1.0 - constants.gamma, math.sqrt(outer)
+    return unit**2 / (constants.Lambda * root), constants.lambda_max * unit / root

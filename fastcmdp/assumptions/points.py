@@ -22,13 +22,13 @@ import numpy as np
 import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.moments import SampleLaw, averaging, sample_law
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import advantages, occupancy
 from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.theory.moments import SampleLaw, averaging, sample_law
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
