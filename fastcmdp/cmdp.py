@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
-from fastcmdp.criteria import CRITERIA, PlainRows, average, criterion_of, episodes, unrolled
+from fastcmdp.criteria import CRITERIA, PlainRows, criterion_of, unrolled
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.from_tables import Table, rows_of_tables, signals_in
 from fastcmdp.rows import (
@@ -453,18 +453,14 @@ class CMDP(Units):
         >>> cmdp.with_criterion("average")
         CMDP(2 states, 3 choices, 3 branches, gamma=0.5, maximise reward, cost <= 0.5)
         """
-        if criterion not in CRITERIA:
-            raise SettingError(unknown("criterion", criterion, CRITERIA))
+        if criterion not in CRITERIA and criterion != "discounted":
+            raise SettingError(unknown("criterion", criterion, ("discounted", *CRITERIA)))
         if (criterion == "steps") != (steps is not None):
             raise SettingError(f"criterion {criterion!r} with steps={steps!r}: steps go with 'steps' alone")
         bounds = self.limits if limits is None else limits
         if criterion == "discounted":
             return self.with_limits(bounds)
-        rows = self.plain()
-        if criterion == "average":
-            rows, gamma = average(rows)
-        else:
-            rows, gamma = episodes(rows if steps is None else unrolled(rows, steps))
+        rows, gamma = CRITERIA[criterion](self.plain() if steps is None else unrolled(self.plain(), steps))
         return CMDP(
             *rows[:4],
             rows.signals[:, 0],

@@ -20,7 +20,7 @@ SHOWN = 20  # rows of the table for reading
 @on_model()
 def frontier(
     source: Source,
-    constraint: Annotated[
+    varied: Annotated[
         str | None,
         typer.Option(
             "--of", help="Name of the constraint whose limit varies, where there are several.", metavar="NAME"
@@ -40,7 +40,7 @@ def frontier(
     check_plot(plot)
     cmdp = source.cmdp()
     with exact_progress() as tell:
-        curve = run(cmdp, constraint, points, progress=tell)
+        curve = run(cmdp, varied, points, progress=tell)
     if plot is not None:
         from fastcmdp.plots import plot_frontier  # slow to import
 
