@@ -19,10 +19,10 @@ import numpy as np
 
 import fastcmdp as fc
 from fastcmdp import theory
+from fastcmdp.assumptions.points import Point
 from fastcmdp.compare import Scales
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
 from fastcmdp.results import interval
-from fastcmdp.theory.points import Point
 
 VARIANTS = {
     "SGD, uniform": {"method": "sgd", "average": "uniform"},

@@ -95,12 +95,12 @@ def profile(errors: Errors, thresholds: Float, *, draws: int = DRAWS, seed: int 
 
     def figure(tasks: list[Float]) -> Float:
         shares = [np.searchsorted(levels[order], task, "left") for task in tasks]
-        made = []
-        for found in shares:  # the first threshold that each run meets
-            counts = np.zeros((len(found), levels.size + 1))
-            np.add.at(counts, (np.arange(len(found))[:, None], found), 1.0)
-            made.append(np.cumsum(counts, axis=1)[:, :-1] / found.shape[1])
-        return np.asarray(np.mean(made, axis=0)[:, back])
+        columns = []
+        for share in shares:  # the first threshold that each run meets
+            counts = np.zeros((len(share), levels.size + 1))
+            np.add.at(counts, (np.arange(len(share))[:, None], share), 1.0)
+            columns.append(np.cumsum(counts, axis=1)[:, :-1] / share.shape[1])
+        return np.asarray(np.mean(columns, axis=0)[:, back])
 
     order = np.argsort(levels, kind="stable")
     back = np.argsort(order, kind="stable")
@@ -152,10 +152,10 @@ def improvement(first: Errors, second: Errors, *, draws: int = DRAWS, seed: int 
         raise SettingError(f"{len(ours)} and {len(theirs)} tasks: the same tasks for both are expected")
 
     def figure(x: list[Float], y: list[Float]) -> Float:
-        made = []
+        columns = []
         for a, b in zip(x, y, strict=True):
             left, right = a[:, :, None], b[:, None, :]
-            made.append(((left < right) + 0.5 * (left == right)).mean(axis=(1, 2)))
-        return np.asarray(np.mean(made, axis=0))
+            columns.append(((left < right) + 0.5 * (left == right)).mean(axis=(1, 2)))
+        return np.asarray(np.mean(columns, axis=0))
 
     return _interval([ours, theirs], figure, draws, seed, True)

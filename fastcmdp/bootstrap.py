@@ -102,7 +102,7 @@ def bootstrap(
     if n == 1:
         return Interval(mean, mean, mean)
     weights = resampled(n, draws, np.random.default_rng(seed))
-    found = figure(np.tensordot(weights, rows, axes=1))
-    low, high = np.quantile(found, [(1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2], axis=0)
+    figures = figure(np.tensordot(weights, rows, axes=1))
+    low, high = np.quantile(figures, [(1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2], axis=0)
     # A figure with a kink, such as a positive part, may lie just outside of the quantiles of its resamples.
     return Interval(mean, np.minimum(low, mean), np.maximum(high, mean))

@@ -55,20 +55,20 @@ class Budget:
         """Whether the run is made in stages."""
         return self.seconds is not None or self.target is not None
 
-    def most(self, made: Algorithm, model: CMDP | Simulator) -> int:
+    def most(self, settings: Algorithm, model: CMDP | Simulator) -> int:
         """Outer steps of these settings that the samples allow."""
         samples = self.samples
         if samples is None:
             samples = float("inf") if self.target is None else MOST_SAMPLES
-        steps = (samples - made.fixed_samples(model)) / made.outer_samples(model)
+        steps = (samples - settings.fixed_samples(model)) / settings.outer_samples(model)
         return int(min(max(round(steps) if steps < MOST else MOST, 1), MOST))
 
-    def first(self, made: Algorithm, model: CMDP | Simulator, most: int) -> int:
+    def first(self, settings: Algorithm, model: CMDP | Simulator, most: int) -> int:
         """Outer steps of the first stage: ``most`` halved while enough is left."""
         if not self.staged:
             return most
         samples, steps = _FIRST
-        while most // 2 >= max(steps, samples / made.outer_samples(model)):
+        while most // 2 >= max(steps, samples / settings.outer_samples(model)):
             most = -(-most // 2)
         return most
 
@@ -83,21 +83,21 @@ class Stages:
 
     def next(self, result: Result) -> int | None:
         """Outer steps to go on to, after a stage is done; None: it is over. Says in the result what was reached."""
-        made = result.algorithm.outer
+        outer = result.algorithm.outer
         now = time.monotonic()
-        per_step = (now - self.staged) / max(made - self.outer, 1)
-        self.staged, self.outer = now, made
+        per_step = (now - self.staged) / max(outer - self.outer, 1)
+        self.staged, self.outer = now, outer
         if not result.finished:
             return None
         budget = self.budget
         if budget.target is not None and self._is_reached(result, budget.target):
             result.reached = f"The target of {_percent(budget.target)} is reached: error {result.accuracy}."
             return None
-        further = min(self.most, 2 * made) if budget.staged else self.most
+        further = min(self.most, 2 * outer) if budget.staged else self.most
         if budget.seconds is not None:
             left = budget.seconds - (now - self.began)
-            further = min(further, made + int(_MARGIN * left / max(per_step, 1e-9)))
-        if further < min(_WORTH * made, self.most) or further <= made:
+            further = min(further, outer + int(_MARGIN * left / max(per_step, 1e-9)))
+        if further < min(_WORTH * outer, self.most) or further <= outer:
             if budget.target is not None:
                 result.reached = (
                     f"The target of {_percent(budget.target)} was not reached within {self._bounds(result)}: error "
@@ -134,18 +134,18 @@ def further_outer(result: Result, outer: int | None, budget: Budget) -> int:
         Fewer than the run has, or outer steps and samples at once.
     """
     settings: Algorithm = result.algorithm
-    made = settings.outer
+    done = settings.outer
     if outer is not None and budget.samples is not None:
         raise SettingError(f"outer = {outer} and samples = {budget.samples}: give one of them, each sets K")
     if outer is None and budget.samples is None and not budget.staged:
-        return made
+        return done
     most = budget.most(settings, result.run.world.model) if outer is None else outer
-    if most < made and outer is not None:
-        raise SettingError(f"outer = {outer}: the run has {made} outer steps; as many or more are expected")
-    if most < made and budget.samples is not None:  # in outer steps, since plans round to whole ones
+    if most < done and outer is not None:
+        raise SettingError(f"outer = {outer}: the run has {done} outer steps; as many or more are expected")
+    if most < done and budget.samples is not None:  # in outer steps, since plans round to whole ones
         there = settings.expected_samples(result.run.world.model)
         raise SettingError(
             f"samples = {budget.samples:g}: the run is to have {there:.4g} transitions a replicate; as many or more "
             "are expected"
         )
-    return max(most, made)
+    return max(most, done)

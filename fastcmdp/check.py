@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import os
@@ -146,6 +147,20 @@ def positive(name: str, value: Any, low: float = 0.0, *, error: Fault = SettingE
     return float(value)
 
 
+def optional(name: str, user: str, extra: str) -> Any:
+    """An optional library, by its name and that of what needs it.
+
+    Raises
+    ------
+    SettingError
+        It is not installed; the message says how to get it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SettingError(f"{user} needs {name} ({error}): pip install 'fastcmdp[{extra}]'") from error
+
+
 def check_memory(size: float, /, **settings: object) -> None:
     """A SettingError that names the settings if so many bytes are more than the memory of this machine.
 
@@ -157,8 +172,8 @@ def check_memory(size: float, /, **settings: object) -> None:
     """
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > there:
-        told = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
         raise SettingError(
-            f"{told}: a model of this size takes about {size / 2**30:,.0f} GiB; this machine has "
+            f"{listed}: a model of this size takes about {size / 2**30:,.0f} GiB; this machine has "
             f"{there / 2**30:.0f} GiB"
         )

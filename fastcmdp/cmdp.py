@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
-from fastcmdp.criteria import CRITERIA, PlainRows, average, criterion_of, episodes, unrolled
+from fastcmdp.criteria import CRITERIA, PlainRows, criterion_of, unrolled
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.from_tables import Table, rows_of_tables, signals_in
 from fastcmdp.rows import (
@@ -383,13 +383,13 @@ class CMDP(Units):
         >>> cmdp.with_reward([3.0]).reward.tolist()
         [3.0]
         """
-        given = numbers_in(reward, "reward").astype(np.float64)
-        if given.shape != (self.n_choices,):
-            raise ModelError(f"reward has shape {given.shape}; ({self.n_choices},) is expected")
-        check_finite(given, lambda q: f"reward of {self._choice_name(q)}")
+        values = numbers_in(reward, "reward").astype(np.float64)
+        if values.shape != (self.n_choices,):
+            raise ModelError(f"reward has shape {values.shape}; ({self.n_choices},) is expected")
+        check_finite(values, lambda q: f"reward of {self._choice_name(q)}")
         other = object.__new__(CMDP)
         other.__dict__.update(self.__dict__)
-        other._set(reward=given)
+        other._set(reward=values)
         other._set_limits(self.limits)
         return other
 
@@ -453,18 +453,14 @@ class CMDP(Units):
         >>> cmdp.with_criterion("average")
         CMDP(2 states, 3 choices, 3 branches, gamma=0.5, maximise reward, cost <= 0.5)
         """
-        if criterion not in CRITERIA:
-            raise SettingError(unknown("criterion", criterion, CRITERIA))
+        if criterion not in CRITERIA and criterion != "discounted":
+            raise SettingError(unknown("criterion", criterion, ("discounted", *CRITERIA)))
         if (criterion == "steps") != (steps is not None):
             raise SettingError(f"criterion {criterion!r} with steps={steps!r}: steps go with 'steps' alone")
         bounds = self.limits if limits is None else limits
         if criterion == "discounted":
             return self.with_limits(bounds)
-        rows = self.plain()
-        if criterion == "average":
-            rows, gamma = average(rows)
-        else:
-            rows, gamma = episodes(rows if steps is None else unrolled(rows, steps))
+        rows, gamma = CRITERIA[criterion](self.plain() if steps is None else unrolled(self.plain(), steps))
         return CMDP(
             *rows[:4],
             rows.signals[:, 0],
@@ -512,17 +508,17 @@ class CMDP(Units):
         >>> cmdp.action_probabilities([[0.25, 0.75]]).tolist()
         [0.25, 0.75]
         """
-        given = numbers_in(policy, "policy")
-        if given.ndim == 2 and given.shape[0] == self.n_states and given.shape[1] >= self.n_actions:
-            given = given[self.choice_state, self.action_of_choice]
-        elif given.shape != (self.n_choices,):
+        values = numbers_in(policy, "policy")
+        if values.ndim == 2 and values.shape[0] == self.n_states and values.shape[1] >= self.n_actions:
+            values = values[self.choice_state, self.action_of_choice]
+        elif values.shape != (self.n_choices,):
             raise ModelError(
-                f"policy has shape {given.shape}; it must be ({self.n_choices},), a probability per choice, "
+                f"policy has shape {values.shape}; it must be ({self.n_choices},), a probability per choice, "
                 f"or ({self.n_states}, {self.n_actions}), a row per state and a column per action"
             )
-        prob = probabilities(given, lambda q: f"policy's probability of {self._choice_name(q)}")
+        prob = probabilities(values, lambda q: f"policy's probability of {self._choice_name(q)}")
         return normalised(
-            prob, self.state_to_choice, given.dtype, None, lambda s: f"policy's probabilities of state {s}"
+            prob, self.state_to_choice, values.dtype, None, lambda s: f"policy's probabilities of state {s}"
         )
 
     def __repr__(self) -> str:
@@ -565,7 +561,7 @@ class CMDP(Units):
         )
 
 
-def table_of(given: object) -> CMDP:
+def table_of(model: object) -> CMDP:
     """What is given, if it is a model with a table, which exact answers and files need; else a ModelError.
 
     Examples
@@ -574,8 +570,8 @@ def table_of(given: object) -> CMDP:
     Traceback (most recent call last):
     fastcmdp.errors.ModelError: a str is no model with a table of transitions; a fastcmdp.CMDP is needed
     """
-    if isinstance(given, CMDP):
-        return given
-    told = f"a {type(given).__name__} is no model with a table of transitions; a fastcmdp.CMDP is needed"
-    simulates = isinstance(given, Units)
-    raise ModelError(told + ": a simulator has evaluate(policy), by Monte Carlo, instead" * simulates)
+    if isinstance(model, CMDP):
+        return model
+    refusal = f"a {type(model).__name__} is no model with a table of transitions; a fastcmdp.CMDP is needed"
+    simulates = isinstance(model, Units)
+    raise ModelError(refusal + ": a simulator has evaluate(policy), by Monte Carlo, instead" * simulates)

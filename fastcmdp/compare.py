@@ -89,36 +89,40 @@ def variants(algorithms: Algorithms | str | None) -> list[Variant]:
         algorithms = re.split(r",\s*(?=[A-Za-z]|$)", algorithms)
     elif isinstance(algorithms, type | Variant) or not isinstance(algorithms, Iterable):
         algorithms = [algorithms]
-    made = [_variant(given) for given in algorithms]
-    labels = [given.label for given in made]
-    if not made or len(set(labels)) < len(labels):
+    chosen = [_variant(item) for item in algorithms]
+    labels = [item.label for item in chosen]
+    if not chosen or len(set(labels)) < len(labels):
         raise SettingError(f"algorithms = {labels!r}: one or more, each once")
-    return made
+    return chosen
 
 
-def _variant(given: Any) -> Variant:
-    if isinstance(given, Variant):
-        return given
-    name = name_of(given)
+def _variant(item: Any) -> Variant:
+    if isinstance(item, Variant):
+        return item
+    name = name_of(item)
     if name is not None:
         return variant(name)
-    if isinstance(given, Algorithm):
+    if isinstance(item, Algorithm):
         raise SettingError(
-            f"algorithms: {given!r} has outer steps of its own, and here they follow from the budget; give its "
-            f"name, and settings that stay fixed as text, such as {given.name + '?c_eta=2'!r}"
+            f"algorithms: {item!r} has outer steps of its own, and here they follow from the budget; give its "
+            f"name, and settings that stay fixed as text, such as {item.name + '?c_eta=2'!r}"
         )
-    raise SettingError(f"algorithms: {given!r}: names are expected, {', '.join(ALGORITHMS)}")
+    raise SettingError(f"algorithms: {item!r}: names are expected, {', '.join(ALGORITHMS)}")
 
 
 def check_budgets(samples: float | Sequence[float]) -> list[float]:
     """Budgets in rising order, each once."""
     try:
-        given = np.atleast_1d(np.asarray(samples))
+        budgets = np.atleast_1d(np.asarray(samples))
     except ValueError:  # rows of several lengths
-        given = np.zeros(0)
-    if given.dtype.kind not in "iuf" or given.size == 0 or not (np.isfinite(given) & (given > 0)).all():
+        budgets = np.zeros(0)
+    if (
+        budgets.dtype.kind not in "iuf"
+        or budgets.size == 0
+        or not (np.isfinite(budgets) & (budgets > 0)).all()
+    ):
         raise SettingError(f"samples = {samples!r}: a positive number, or several, is expected")
-    return sorted({int(x) if float(x).is_integer() and x < 2**53 else float(x) for x in given.ravel()})
+    return sorted({int(x) if float(x).is_integer() and x < 2**53 else float(x) for x in budgets.ravel()})
 
 
 def check_problem(cmdp: CMDP, policy: Policy | None, best: Optimum | bool | None) -> Policy:
@@ -207,10 +211,10 @@ def compare(
     policy = check_problem(cmdp, policy, optimum)
     if isinstance(constants, str | Path):
         constants = read_constants(constants)
-    given: Any = getattr(constants, "constants", constants)
-    tuned = check_constants({} if given is None else given)
+    tables: Any = getattr(constants, "constants", constants)
+    tuned = check_constants({} if tables is None else tables)
     best = exact_problem(cmdp, optimum)
-    made = Comparison(cmdp, best, Scales.of(cmdp, best))
+    comparison = Comparison(cmdp, best, Scales.of(cmdp, best))
     bound = policy.bind(cmdp)
     planned: list[tuple[float, Variant, Algorithm]] = []
     for budget in budgets:
@@ -219,9 +223,9 @@ def compare(
                 each.algorithm.check_policy(bound)
                 planned.append((budget, each, each.for_samples(cmdp, budget, constants_for(each, tuned))))
             except SettingError as error:
-                made.skipped.append(f"{each.label} at {budget:.3g} samples: {error}")
+                comparison.skipped.append(f"{each.label} at {budget:.3g} samples: {error}")
     if not planned:
-        raise SettingError("; ".join(made.skipped))
+        raise SettingError("; ".join(comparison.skipped))
     options: dict[str, Any] = {"policy": policy, "seed": seed, "threads": threads, "optimum": best}
     warm: set[str] = set()
     try:
@@ -238,12 +242,12 @@ def compare(
                     progress(stage, state)
 
             result = run(cmdp, settings, replicates=replicates, progress=tell, **options)
-            made.entries.append(Entry(each, budget, constants_for(each, tuned), result))
+            comparison.entries.append(Entry(each, budget, constants_for(each, tuned), result))
             if result.interrupted:
-                made.finished = False
+                comparison.finished = False
                 break
     except KeyboardInterrupt:
-        if not made.entries:
+        if not comparison.entries:
             raise
-        made.finished = False
-    return made
+        comparison.finished = False
+    return comparison

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,13 +14,13 @@ from fastcmdp import latex
 from fastcmdp.aggregates import improvement, iqm, profile
 from fastcmdp.algorithms.variants import Variant
 from fastcmdp.bootstrap import Interval, bootstrap
+from fastcmdp.check import optional
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum
 from fastcmdp.runs import Averages, Result, curves, excess
-from fastcmdp.runs.frames import optional
 from fastcmdp.runs.scales import Scales
-from fastcmdp.text import table
+from fastcmdp.text import number, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +63,7 @@ class Entry:
         def share(met: Any) -> float | None:
             return float(met[known].mean()) if known.any() else None
 
-        made = result.to_dict() | {
+        entry = result.to_dict() | {
             "name": self.variant.label,
             "budget": self.budget,
             "reward": bootstrap(mixture.reward).to_dict(),
@@ -85,9 +84,9 @@ class Entry:
             "constants": None if self.constants is None else dict(self.constants),
             "settings": asdict(result.algorithm),
         }
-        made["last_quarter"] |= {"reward": bootstrap(late.reward).to_dict()}
-        made["last_quarter"] |= _gap_and_violation(cmdp, best, late)
-        return made
+        entry["last_quarter"] |= {"reward": bootstrap(late.reward).to_dict()}
+        entry["last_quarter"] |= _gap_and_violation(cmdp, best, late)
+        return entry
 
 
 def _values(averages: Averages) -> Float:
@@ -173,7 +172,7 @@ class Comparison:
         >>> found.to_pandas()[["name", "budget"]].to_numpy().tolist()
         [['pd-anpg', 100000], ['pd-anpg', 200000]]
         """
-        return optional("pandas", "to_pandas()").DataFrame(self.rows())
+        return optional("pandas", "to_pandas()", "frames").DataFrame(self.rows())
 
     def to_latex(
         self,
@@ -200,11 +199,11 @@ class Comparison:
         >>> print(found.to_latex().splitlines()[-1])
         \end{tabular}
         """
-        made = self.to_dict()
-        for shown, entry in zip(made, self.entries, strict=True):
+        contents = self.to_dict()
+        for shown, entry in zip(contents, self.entries, strict=True):
             missed = excess(self.cmdp, np.nanmean(_values(entry.result.mixture), axis=0))
             shown["missed"] = bool((missed > TOLERANCE * self.scales.constraints).any())
-        return latex.table(made, figures, caption, label)
+        return latex.table(contents, figures, caption, label)
 
     def errors(self, budget: float | None = None) -> dict[str, list[Float]]:
         """By method, the error of each replicate (`Scales.errors`), float64[R] for each budget, or for one alone.
@@ -217,17 +216,17 @@ class Comparison:
             No method was run at that budget.
         """
         budgets = {entry.budget for entry in self.entries} if budget is None else {budget}
-        made: dict[str, list[Float]] = {}
+        errors: dict[str, list[Float]] = {}
         for entry in self.entries:
             if entry.budget in budgets:
-                own = made.setdefault(entry.variant.label, [])
+                own = errors.setdefault(entry.variant.label, [])
                 own.append(self.scales.errors(self.cmdp, entry.result.mixture))
-        if not made:
+        if not errors:
             known = sorted({entry.budget for entry in self.entries})
             raise SettingError(
                 f"budget = {budget!r}: one of {', '.join(f'{x:g}' for x in known)} is expected"
             )
-        return {label: own for label, own in made.items() if len(own) == len(budgets)}
+        return {label: own for label, own in errors.items() if len(own) == len(budgets)}
 
     def profiles(self, thresholds: Sequence[float], budget: float | None = None) -> dict[str, Interval]:
         """By method, the share of runs whose error is at most each threshold: `fastcmdp.aggregates.profile`.
@@ -254,28 +253,28 @@ class Comparison:
         SettingError
             A method that was not run at these budgets.
         """
-        found = self.errors(budget)
+        errors = self.errors(budget)
         for label in (first, second):
-            if label not in found:
-                raise SettingError(f"method {label!r}: one of {', '.join(found)} is expected")
-        return improvement(found[first], found[second])
+            if label not in errors:
+                raise SettingError(f"method {label!r}: one of {', '.join(errors)} is expected")
+        return improvement(errors[first], errors[second])
 
     def lines(self) -> list[Curve]:
         """What ``plot`` draws, by method: along the run where there is one budget, else the ends of the runs."""
         budgets = {entry.budget for entry in self.entries}
         labels = dict.fromkeys(entry.variant.label for entry in self.entries)
-        made = []
+        rows = []
         for label in labels:
             own = [entry.result for entry in self.entries if entry.variant.label == label]
             if len(budgets) == 1:
                 samples, _, values = curves(own[0])
-                made.append(self._line(label, samples[1:], values[:, 1:]))
+                rows.append(self._line(label, samples[1:], values[:, 1:]))
             else:
                 ends = [(float(r.samples.mean()), _values(r.mixture)) for r in own if r.trace.done > 1]
                 if ends:
                     samples, values = np.array([x for x, _ in ends]), np.stack([v for _, v in ends], axis=1)
-                    made.append(self._line(label, samples, values))
-        return made
+                    rows.append(self._line(label, samples, values))
+        return rows
 
     def _line(self, label: str, samples: Float, values: Float) -> Curve:
         def gap(mean: Float) -> Float:
@@ -289,7 +288,7 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Limits that are missed by much of their own size, whatever that is beside their range."""
-        made = []
+        notes = []
         for entry in self.entries:
             values = _values(entry.result.mixture)
             known = values[np.isfinite(values).all(axis=1)]
@@ -303,12 +302,12 @@ class Comparison:
                     and missed[i] > MISSED * abs(limit)
                     and missed[i] > TOLERANCE**2 * self.scales.constraints[i]
                 ):
-                    made.append(
+                    notes.append(
                         f"{entry.variant.label} at {entry.budget:.3g} samples misses the limit {self.cmdp.sense[i]} "
                         f"{limit:.6g} of {name} by {missed[i]:.3g}, {missed[i] / abs(limit):.3g} times the limit, "
                         f"{missed[i] / self.scales.constraints[i]:.2%} of its range"
                     )
-        return made
+        return notes
 
     def table(self) -> str:
         """Text for reading: one line a method and budget."""
@@ -322,25 +321,21 @@ class Comparison:
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for key, value in nested.items():
         name = prefix + ("" if key == "mean" else ("_" if prefix else "") + key)
-        made |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
-    return made
+        columns |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return columns
 
 
-def _number(value: float | None, form: str = ".3g") -> str:
-    return "-" if value is None or not math.isfinite(value) else format(value, form)
+def _interval(ends: Mapping[str, float | None]) -> str:
+    if ends["mean"] is None or ends["low"] == ends["high"]:
+        return number(ends["mean"])
+    return f"{number(ends['mean'])} [{number(ends['low'])}, {number(ends['high'])}]"
 
 
-def _interval(found: Mapping[str, float | None]) -> str:
-    if found["mean"] is None or found["low"] == found["high"]:
-        return _number(found["mean"])
-    return f"{_number(found['mean'])} [{_number(found['low'])}, {_number(found['high'])}]"
-
-
-def _table(of: Comparison) -> str:
-    cmdp, best = of.cmdp, of.optimum
+def _table(comparison: Comparison) -> str:
+    cmdp, best = comparison.cmdp, comparison.optimum
     lines = [f"{cmdp!r}", f"optimum: {cmdp.names[0]} {best.reward:.6g}"]
     for i, name in enumerate(cmdp.names[1:]):
         lines[-1] += (
@@ -352,25 +347,25 @@ def _table(of: Comparison) -> str:
     if not cmdp.n_constraints:
         head = [name for name in head if name not in ("violation", "multiplier", "limits met", "slack")]
     rows = [head]
-    for entry in of.to_dict():
+    for entry in comparison.to_dict():
         strict, speed = entry["feasibility"]["strict"], entry["transitions_per_second"]
         kept = entry["replicates"] - entry["failed"]
         met = "-" if strict["share"] is None else f"{round(strict['share'] * kept)} of {kept}"
         error = entry["error"]["mean"]
         cells = [f"{entry['budget']:.3g}", entry["name"] + "*" * (not entry["finished"])]
-        cells += [_number(error, ".2%"), _interval(entry["gap"])]
-        multipliers = ", ".join(_number(value) for value in entry["duals"])
-        speeds = [_number(entry["seconds"], ".2f"), _number(speed and speed / 1e6, ".1f")]
+        cells += [number(error, ".2%"), _interval(entry["gap"])]
+        multipliers = ", ".join(number(value) for value in entry["duals"])
+        speeds = [number(entry["seconds"], ".2f"), number(speed and speed / 1e6, ".1f")]
         if cmdp.n_constraints:
-            cells += [_interval(entry["violation"]), _number(entry["last"]["gap"]["mean"])]
+            cells += [_interval(entry["violation"]), number(entry["last"]["gap"]["mean"])]
             cells += [
-                _number(entry["last"]["violation"]["mean"]),
+                number(entry["last"]["violation"]["mean"]),
                 multipliers,
                 met,
                 _interval(strict["slack"]),
             ]
         else:
-            cells += [_number(entry["last"]["gap"]["mean"])]
+            cells += [number(entry["last"]["gap"]["mean"])]
         rows.append(cells + speeds)
     lines += ["", table(rows, left=(1,)), ""]
     lines.append(
@@ -380,5 +375,5 @@ def _table(of: Comparison) -> str:
     lines.append(
         "gap and violation, relative to what reward and constraint can range over, mean over replicates."
     )
-    lines += of.notes()
+    lines += comparison.notes()
     return "\n".join(lines)

@@ -42,7 +42,7 @@ def rows_of_tables(
         prob = prob.astype(np.float16)
     signals = [reward, *signals_in(costs, {(S,), (S, A), (S, A, S)})]
     names = ["reward", *(f"cost {i}" for i in range(len(signals) - 1))]
-    values = [_on_rows(given, name, mask, table) for given, name in zip(signals, names, strict=True)]
+    values = [_on_rows(signal, name, mask, table) for signal, name in zip(signals, names, strict=True)]
     return TableRows(
         cumulated(np.count_nonzero(mask, axis=1)),
         table.indptr,
@@ -55,12 +55,12 @@ def rows_of_tables(
 
 
 def _on_rows(
-    given: Table, what: str, mask: npt.NDArray[np.bool_], table: scipy.sparse.csr_array
+    signal: Table, what: str, mask: npt.NDArray[np.bool_], table: scipy.sparse.csr_array
 ) -> npt.NDArray[Any]:
     """A signal per state, per chosen pair of ``mask``, or per entry of the chosen rows of ``table``."""
     S, A = mask.shape
-    if not is_sparse(given):
-        array = numbers_in(given, what)
+    if not is_sparse(signal):
+        array = numbers_in(signal, what)
         if array.shape == (S,):
             return array
         if array.shape == (S, A):
@@ -70,7 +70,7 @@ def _on_rows(
                 f"{what} has shape {array.shape}; for {S} states and {A} actions it must be "
                 f"({S}, {A}), ({S},), ({S}, {A}, {S}), or sparse in a form that `transition` may have"
             )
-    rows = stacked(given, what)
+    rows = stacked(signal, what)
     if rows.shape != (S * A, S):
         raise ModelError(f"{what} has sparse rows {rows.shape}; `transition` has {(S * A, S)}")
     chosen = np.flatnonzero(mask)

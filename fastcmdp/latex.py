@@ -52,11 +52,11 @@ def power(value: float) -> str:
     return f"$10^{{{exponent}}}$" if factor == "1" else rf"${factor}\times 10^{{{exponent}}}$"
 
 
-def _cell(found: Mapping[str, float | None], factor: float, best: bool) -> str:
-    if found["mean"] is None:
+def _cell(ends: Mapping[str, float | None], factor: float, best: bool) -> str:
+    if ends["mean"] is None:
         return "--"
     mean, low, high = (
-        0.0 if x is None else factor * x + 0.0 for x in (found["mean"], found["low"], found["high"])
+        0.0 if x is None else factor * x + 0.0 for x in (ends["mean"], ends["low"], ends["high"])
     )
     shown = rf"\mathbf{{{mean:.3g}}}" if best else f"{mean:.3g}"
     return f"${shown}$" if low == high else rf"${shown}\;[{low:.2g},\,{high:.2g}]$"
@@ -122,8 +122,8 @@ def table(
         raise SettingError(
             f"figures = {figures!r}: a list of one or more of {', '.join(FIGURES)} is expected"
         )
-    found = {(entry["name"], entry["budget"]): entry for entry in entries}
-    names, budgets = list(dict.fromkeys(name for name, _ in found)), sorted({budget for _, budget in found})
+    cells = {(entry["name"], entry["budget"]): entry for entry in entries}
+    names, budgets = list(dict.fromkeys(name for name, _ in cells)), sorted({budget for _, budget in cells})
     n = len(figures)
     heads = [rf"\multicolumn{{{n}}}{{c}}{{{column(budget)}}}" for budget in budgets]
     rules = "".join(rf"\cmidrule(lr){{{2 + n * i}-{1 + n * (i + 1)}}}" for i in range(len(budgets)))
@@ -135,7 +135,7 @@ def table(
     ]
     rows = [[escape(name)] for name in names]
     for budget in budgets:
-        column_of = [found.get((name, budget)) for name in names]
+        column_of = [cells.get((name, budget)) for name in names]
         for figure in figures:
             best = _best(column_of, figure)
             for i, entry in enumerate(column_of):

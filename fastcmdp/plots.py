@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.check import optional
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.runs import Result, curves
@@ -78,7 +79,7 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
     2
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -102,14 +103,6 @@ def plot_run(result: Result, path: str | Path | None = None, *, title: str | Non
         _legend(figure, len(iterates), result.trace.exact, bool(cmdp.n_constraints))
         _save(figure, path)
     return figure
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SettingError(f"plots need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
-    return matplotlib
 
 
 def check_ending(path: str | Path | None) -> None:
@@ -155,7 +148,7 @@ def plot_comparison(
     ['gap / range', 'violation / range']
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -199,12 +192,12 @@ def plot_comparison(
     return figure
 
 
-def plot_frontier(found: Frontier, path: str | Path | None = None, *, title: str | None = None) -> Figure:
+def plot_frontier(frontier: Frontier, path: str | Path | None = None, *, title: str | None = None) -> Figure:
     """Draw the best reward against the limit of a constraint, with the multiplier, its slope, below.
 
     Parameters
     ----------
-    found : Frontier
+    frontier : Frontier
     path : path, optional
         Where to write it; the format follows from the ending (.png, .svg, .pdf).
     title : str, optional
@@ -223,35 +216,42 @@ def plot_frontier(found: Frontier, path: str | Path | None = None, *, title: str
     ['best reward', 'multiplier']
     """
     check_ending(path)
-    matplotlib = _matplotlib()
+    matplotlib = optional("matplotlib", "a plot", "plot")
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 4.8), layout="constrained")
         reward, multiplier = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        few = len(found.limits) <= 60  # more marks would be a band
+        few = len(frontier.limits) <= 60  # more marks would be a band
         reward.plot(
-            found.limits, found.rewards, color=OPTIMUM, linewidth=1.6, marker="o" if few else "", markersize=3
+            frontier.limits,
+            frontier.rewards,
+            color=OPTIMUM,
+            linewidth=1.6,
+            marker="o" if few else "",
+            markersize=3,
         )
-        finite = np.where(np.isfinite(found.duals), found.duals, np.nan)
+        finite = np.where(np.isfinite(frontier.duals), frontier.duals, np.nan)
         # At each point the multiplier jumps from the slope on one side to that on the other.
-        multiplier.plot(np.repeat(found.limits, 2), _by_limit(found, finite), color=LEARNED, linewidth=1.4)
+        multiplier.plot(
+            np.repeat(frontier.limits, 2), _by_limit(frontier, finite), color=LEARNED, linewidth=1.4
+        )
         reward.set_ylabel("best reward")
         multiplier.set_ylabel("multiplier")
-        multiplier.set_xlabel(f"limit of {_plain(found.name, 40)} {found.sense}")
+        multiplier.set_xlabel(f"limit of {_plain(frontier.name, 40)} {frontier.sense}")
         multiplier.set_ylim(bottom=0.0)
         for axes in (reward, multiplier):
             axes.grid(color="0.9", linewidth=0.6)
             axes.set_axisbelow(True)
-        kind = "all breakpoints" if found.complete else "some points"
-        reward.set_title(_plain(title or f"{len(found.limits)} points, {kind}", 76), loc="left")
+        kind = "all breakpoints" if frontier.complete else "some points"
+        reward.set_title(_plain(title or f"{len(frontier.limits)} points, {kind}", 76), loc="left")
         _save(figure, path)
     return figure
 
 
-def _by_limit(found: Frontier, duals: Float) -> Float:
+def _by_limit(frontier: Frontier, duals: Float) -> Float:
     """Multipliers on the left and on the right of each limit, in turn."""
-    return (duals[:, ::-1] if found.sense == "<=" else duals).ravel()
+    return (duals[:, ::-1] if frontier.sense == "<=" else duals).ravel()
 
 
 def _what(comparison: Comparison, single: bool) -> str:

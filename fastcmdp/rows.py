@@ -79,10 +79,10 @@ def cumulated(counts: npt.NDArray[Any]) -> IntArray:
 
 def row_offsets(values: npt.ArrayLike, what: str, rows: int) -> IntArray:
     """Check that values are the offsets of so many compressed rows; as a new int64 array."""
-    given = integers(values, what)
-    if given.shape != (rows + 1,):
-        raise ModelError(f"{what} has shape {given.shape}; it must be ({rows + 1},), one more than rows")
-    offsets = np.array(given, dtype=np.int64)
+    array = integers(values, what)
+    if array.shape != (rows + 1,):
+        raise ModelError(f"{what} has shape {array.shape}; it must be ({rows + 1},), one more than rows")
+    offsets = np.array(array, dtype=np.int64)
     if offsets[0] != 0:
         raise ModelError(f"{what}[0] is {offsets[0]}; it must be 0")
     falls = np.flatnonzero(np.diff(offsets) < 0)
@@ -95,9 +95,9 @@ def row_offsets(values: npt.ArrayLike, what: str, rows: int) -> IntArray:
 
 
 def state_offsets(values: npt.ArrayLike) -> IntArray:
-    given = integers(values, "state_to_choice")
-    check_states(given.size - 1)
-    offsets = row_offsets(given, "state_to_choice", given.size - 1)
+    array = integers(values, "state_to_choice")
+    check_states(array.size - 1)
+    offsets = row_offsets(array, "state_to_choice", array.size - 1)
     empty = np.flatnonzero(np.diff(offsets) == 0)
     if empty.size:
         raise ModelError(
@@ -152,15 +152,15 @@ def expectation(values: FloatArray, prob: FloatArray, offsets: IntArray) -> Floa
 def start_distribution(start: npt.ArrayLike | None, n_states: int, renormalize: bool) -> FloatArray:
     if start is None:
         return np.full(n_states, 1.0 / n_states)
-    given = numbers_in(start, "start")
-    if given.ndim == 0:
-        check_range(integers(given, "start")[None], n_states, lambda _: "start")
-        return np.bincount([int(given)], minlength=n_states).astype(np.float64)
+    array = numbers_in(start, "start")
+    if array.ndim == 0:
+        check_range(integers(array, "start")[None], n_states, lambda _: "start")
+        return np.bincount([int(array)], minlength=n_states).astype(np.float64)
     prob = probabilities(
-        one_each(given, "start", n_states, "states"), lambda s: f"start probability of state {s}"
+        one_each(array, "start", n_states, "states"), lambda s: f"start probability of state {s}"
     )
     return normalised(
-        prob, np.array([0, n_states]), given.dtype, renormalize, lambda _: "start probabilities"
+        prob, np.array([0, n_states]), array.dtype, renormalize, lambda _: "start probabilities"
     )
 
 
@@ -168,27 +168,27 @@ def signal_values(
     values: npt.ArrayLike, what: str, places: Sequence[tuple[int, Callable[[int], str]]]
 ) -> FloatArray:
     """A signal on choices, states or branches; ``places`` has for these how many there are, and their names."""
-    given = numbers_in(values, what)
+    array = numbers_in(values, what)
     name_of = dict(reversed(places))
-    if given.ndim != 1 or given.size not in name_of:
+    if array.ndim != 1 or array.size not in name_of:
         choices, states, branches = (size for size, _ in places)
         raise ModelError(
-            f"{what} has shape {given.shape}; it must be one-dimensional with one value per choice "
+            f"{what} has shape {array.shape}; it must be one-dimensional with one value per choice "
             f"({choices}), state ({states}) or branch ({branches})"
         )
-    signal = np.array(given, dtype=np.float64)
-    check_finite(signal, lambda i: f"{what} of {name_of[given.size](i)}", FORBIDDEN)
+    signal = np.array(array, dtype=np.float64)
+    check_finite(signal, lambda i: f"{what} of {name_of[array.size](i)}", FORBIDDEN)
     return signal
 
 
 def action_numbers(
-    given: npt.ArrayLike | None, state_to_choice: IntArray, choice_state: Int32Array
+    numbers: npt.ArrayLike | None, state_to_choice: IntArray, choice_state: Int32Array
 ) -> Int32Array:
     """The number of each choice's action, all different within a state; by default its place there."""
-    if given is None:
+    if numbers is None:
         return (np.arange(len(choice_state)) - state_to_choice[choice_state]).astype(np.int32)
     what = "action_of_choice"
-    actions = one_each(integers(given, what), what, len(choice_state), "choices")
+    actions = one_each(integers(numbers, what), what, len(choice_state), "choices")
     check_range(actions, MAX_STATES, lambda q: f"{what}[{q}]")
     pairs = choice_state.astype(np.int64) << 32 | actions.astype(np.int64)
     if not (np.diff(pairs) > 0).all():  # sorted already in most models
@@ -211,14 +211,14 @@ def branch_rows(
     """Branches of positive probability: their rows, targets and probabilities; which of those given; names of those."""
     size = int(begin[-1])
     targets = one_each(integers(target, "branch_target"), "branch_target", size, "branches")
-    given = one_each(numbers_in(prob, "branch_prob"), "branch_prob", size, "branches")
+    array = one_each(numbers_in(prob, "branch_prob"), "branch_prob", size, "branches")
 
     def branch_name(b: int) -> str:
         q = int(np.searchsorted(begin, b, side="right")) - 1
         return f"{choice_name(q)}, branch {b - begin[q]} (to state {targets[b]})"
 
     check_range(targets, n_states, lambda b: f"branch_target of {branch_name(b)}")
-    checked = probabilities(given, lambda b: f"probability of {branch_name(b)}")
+    checked = probabilities(array, lambda b: f"probability of {branch_name(b)}")
     kept = checked > 0.0
     begin_kept = cumulated(kept)[begin]
     empty = np.flatnonzero(np.diff(begin_kept) == 0)
@@ -231,7 +231,7 @@ def branch_rows(
     def row_name(q: int) -> str:
         return f"probabilities of {choice_name(q)}"
 
-    normal = normalised(checked[kept], begin_kept, given.dtype, renormalize, row_name)
+    normal = normalised(checked[kept], begin_kept, array.dtype, renormalize, row_name)
     return (begin_kept, targets[kept].astype(np.int32), normal), kept, branch_name
 
 

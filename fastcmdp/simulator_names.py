@@ -48,28 +48,28 @@ def simulator_named(spec: str) -> Simulator:
     if not names_simulator(spec) or not module or not name:
         raise SettingError(f"a simulator is simulator:MODULE:NAME?key=value&..., got {spec!r}")
     settings = parse_settings(query.split("&") if query else (), repr(spec))
-    found = getattr(_module(module, spec), name, None)
-    if found is None:
+    attribute = getattr(_module(module, spec), name, None)
+    if attribute is None:
         names = [
             key for key, value in vars(sys.modules[module]).items() if callable(value) or is_simulator(value)
         ]
         raise SettingError(f"{spec}: {unknown(f'name in {module}', name, [n for n in names if n[0] != '_'])}")
-    made: Any = found
-    if not is_simulator(found):
-        if not callable(found):
+    simulator: Any = attribute
+    if not is_simulator(attribute):
+        if not callable(attribute):
             raise SettingError(
-                f"{spec}: {name} is of type {type(found).__name__}; a Simulator is expected, or a function"
+                f"{spec}: {name} is of type {type(attribute).__name__}; a Simulator is expected, or a function"
             )
         try:
-            inspect.signature(found).bind(**settings)
+            inspect.signature(attribute).bind(**settings)
         except (TypeError, ValueError) as error:
-            raise SettingError(f"{spec}: {name}{inspect.signature(found)}: {error}") from error
-        made = found(**settings)
+            raise SettingError(f"{spec}: {name}{inspect.signature(attribute)}: {error}") from error
+        simulator = attribute(**settings)
     elif settings:
         raise SettingError(f"{spec}: {name} is a Simulator already and takes no settings")
-    if not is_simulator(made):
-        raise SettingError(f"{spec}: {name} returned a {type(made).__name__}; a Simulator is expected")
-    return made
+    if not is_simulator(simulator):
+        raise SettingError(f"{spec}: {name} returned a {type(simulator).__name__}; a Simulator is expected")
+    return simulator
 
 
 def _module(name: str, spec: str) -> Any:

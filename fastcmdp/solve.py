@@ -139,8 +139,8 @@ def solve(
     policy, budget = policy or default_policy(cmdp), Budget(samples, seconds, target)
     how = _how(threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
     if algorithm is None:
-        made: Any = PDANPGCV
-        algorithm = made() if samples is None else made.for_samples(cmdp, samples)
+        kind: Any = PDANPGCV
+        algorithm = kind() if samples is None else kind.for_samples(cmdp, samples)
         most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
@@ -317,15 +317,15 @@ def _stages(result: Result, stages: Stages, **how: Any) -> Result:
 
 def _tell_cost(result: Result) -> None:
     """Say beforehand what a run will be silent about for long."""
-    made, model = result.algorithm, result.cmdp
-    step, pilot = made.outer_samples(model), made.fixed_samples(model)
-    told = {"one outer step": step}
-    if pilot > made.outer * step:  # else it is a small part of a run that tells how it goes on
-        told["the pilot"] = pilot
-    for what, samples in told.items():
+    settings, model = result.algorithm, result.cmdp
+    step, pilot = settings.outer_samples(model), settings.fixed_samples(model)
+    costs = {"one outer step": step}
+    if pilot > settings.outer * step:  # else it is a small part of a run that tells how it goes on
+        costs["the pilot"] = pilot
+    for what, samples in costs.items():
         if samples * _TRANSITION > _LONG:
             warnings.warn(
-                f"{what} of {made.name} draws {samples:.3g} transitions a replicate, which takes about "
+                f"{what} of {settings.name} draws {samples:.3g} transitions a replicate, which takes about "
                 f"{duration(samples * _TRANSITION)} on tables, and the run tells nothing until it is over; "
                 f"{'fewer inner steps or a smaller gamma' if what == 'one outer step' else 'a smaller pilot'} makes "
                 "it shorter",
@@ -425,7 +425,7 @@ def load_run(
         settings: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in head["settings"].items()
         }
-        made = algorithm_by_name(head["algorithm"])(**settings)
+        algorithm = algorithm_by_name(head["algorithm"])(**settings)
         replicates, points = len(arrays["state_outer"]), arrays["trace_outer"]
         seed, exact, draws = int(head["seed"]), bool(head["exact"]), str(head["draws"])
         if seed < 0 or draws not in ("fast", "exact"):
@@ -434,7 +434,7 @@ def load_run(
         raise ModelError(f"{path}: the header of the saved run is damaged ({error})") from error
     result = start(
         cmdp,
-        made,
+        algorithm,
         policy or default_policy(cmdp),
         seed,
         replicates,

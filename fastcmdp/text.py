@@ -112,7 +112,7 @@ def table(rows: Iterable[Sequence[str]], left: Iterable[int] = (0,), gap: str = 
     )
 
 
-def unknown(what: str, found: object, valid: Iterable[str]) -> str:
+def unknown(what: str, word: object, valid: Iterable[str]) -> str:
     """The message for an unknown name: what was found, the nearest valid one, all valid ones.
 
     Examples
@@ -121,12 +121,12 @@ def unknown(what: str, found: object, valid: Iterable[str]) -> str:
     "unknown colour: 'gren'; did you mean 'green'? valid: green, red"
     """
     names = sorted(valid)
-    return f"unknown {what}: {found!r}; {nearest(str(found), names)}valid: {', '.join(map(visible, names))}"
+    return f"unknown {what}: {word!r}; {nearest(str(word), names)}valid: {', '.join(map(visible, names))}"
 
 
-def nearest(found: str, names: Sequence[str]) -> str:
+def nearest(word: str, names: Sequence[str]) -> str:
     """The question whether the nearest name was meant, or nothing where none is near."""
-    near = difflib.get_close_matches(found, names, n=1)
+    near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]!r}? " if near else ""
 
 

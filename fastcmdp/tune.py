@@ -125,11 +125,9 @@ class Tuned:
         n = max(map(len, self.trials.values()), default=0)
         lines = [f"{n} trials each; relative error of the best and of the defaults, and the best constants"]
         for label, trial in self.best.items():
-            found = (
-                ", ".join(f"{key} {value:.4g}" for key, value in trial.constants.items()) or "the defaults"
-            )
+            best = ", ".join(f"{key} {value:.4g}" for key, value in trial.constants.items()) or "the defaults"
             first = self.trials[label][0].error
-            lines.append(f"{label:{width}}  {trial.error:8.2%}  {first:8.2%}  {found}")
+            lines.append(f"{label:{width}}  {trial.error:8.2%}  {first:8.2%}  {best}")
         return "\n".join(lines)
 
 
@@ -162,12 +160,12 @@ def points(trials: int, d: int, seed: int) -> Float:
     return np.asarray((shift + np.arange(1.0, trials)[:, None] * steps) % 1.0)
 
 
-def trial_constants(of: Variant, trials: int, seed: int) -> list[dict[str, float]]:
+def trial_constants(method: Variant, trials: int, seed: int) -> list[dict[str, float]]:
     """The constants of each trial; the defaults first, as an empty dict."""
-    spans = of.searched
+    spans = method.searched
     low, high = (np.log([span[end] for span in spans.values()]) for end in (0, 1))
-    found = np.exp(low + (high - low) * points(trials, len(spans), seed)) if spans else np.zeros((0, 0))
-    return [{}] + [{key: float(f"{x:.6g}") for key, x in zip(spans, row, strict=True)} for row in found]
+    values = np.exp(low + (high - low) * points(trials, len(spans), seed)) if spans else np.zeros((0, 0))
+    return [{}] + [{key: float(f"{x:.6g}") for key, x in zip(spans, row, strict=True)} for row in values]
 
 
 def tune(
@@ -242,8 +240,8 @@ def tune(
     best = exact_problem(cmdp, optimum)
     scales = Scales.of(cmdp, best)
     planned = {each.label: trial_constants(each, int(trials), int(seed)) for each in chosen}
-    made = Tuned({each.label: [] for each in chosen}, skipped=skipped)
-    made.meta = {
+    tuned = Tuned({each.label: [] for each in chosen}, skipped=skipped)
+    tuned.meta = {
         "fastcmdp": __version__,
         "model": repr(cmdp),
         "fingerprint": cmdp.fingerprint(),
@@ -275,28 +273,28 @@ def tune(
                     error = math.inf
                 scores[each.label] = Trial(constants, error)
                 if progress is not None:
-                    so_far = min((trial.error for trial in made.trials[each.label]), default=math.inf)
+                    so_far = min((trial.error for trial in tuned.trials[each.label]), default=math.inf)
                     done, total = i * len(chosen) + len(scores), int(trials) * len(chosen)
                     progress(Tuning(done, total, each.label, error, min(error, so_far)))
             for label, trial in scores.items():
-                made.trials[label].append(trial)
-            made.meta["trials"] = i + 1
+                tuned.trials[label].append(trial)
+            tuned.meta["trials"] = i + 1
     except KeyboardInterrupt:
-        if not made.meta["trials"]:
+        if not tuned.meta["trials"]:
             raise
-        made.finished = False
-    _leave_out(made, refused, budget)
-    return made
+        tuned.finished = False
+    _leave_out(tuned, refused, budget)
+    return tuned
 
 
-def _leave_out(made: Tuned, refused: Mapping[str, SettingError], budget: float) -> None:
+def _leave_out(tuned: Tuned, refused: Mapping[str, SettingError], budget: float) -> None:
     """Name the methods whose schedule never fitted the budget; an error if none did."""
     for label, reason in refused.items():
-        if not math.isfinite(made.best[label].error):
-            del made.trials[label]
-            made.skipped.append(f"{label} at {budget:.3g} samples: {reason}")
-    if not made.trials:
-        raise SettingError("; ".join(made.skipped))
+        if not math.isfinite(tuned.best[label].error):
+            del tuned.trials[label]
+            tuned.skipped.append(f"{label} at {budget:.3g} samples: {reason}")
+    if not tuned.trials:
+        raise SettingError("; ".join(tuned.skipped))
 
 
 def _fitting(asked: list[Variant], bound: BoundPolicy) -> tuple[list[Variant], list[str]]:

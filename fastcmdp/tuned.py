@@ -19,7 +19,7 @@ from fastcmdp.algorithms.variants import Variant, variant
 from fastcmdp.check import is_finite
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.files import opened, replacing
-from fastcmdp.text import unknown
+from fastcmdp.text import toml, unknown
 
 Constants = dict[str, dict[str, float]]
 
@@ -57,8 +57,8 @@ def read_constants(path: str | Path) -> Constants:
 
 def read_meta(path: str | Path) -> dict[str, Any]:
     """What the file says of where its constants are from; empty where it says nothing."""
-    found = _read(path).get(META, {})
-    return found if isinstance(found, dict) else {}
+    meta = _read(path).get(META, {})
+    return meta if isinstance(meta, dict) else {}
 
 
 def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Constants:
@@ -71,24 +71,24 @@ def check_constants(tables: Mapping[str, Any], where: str = "constants") -> Cons
     for name, table in tables.items():
         place = f"{where}: [{name}]"
         try:
-            made = variant(name).algorithm
+            method = variant(name).algorithm
         except SettingError as error:
             raise SettingError(f"{place}: {error}") from error
         if not isinstance(table, Mapping):
             raise SettingError(f"{place}: a table of constants is expected, found {table!r}")
         for key, value in table.items():
-            if key not in made.constants:
-                raise SettingError(f"{place}: {unknown(f'constant of {made.name}', key, made.constants)}")
+            if key not in method.constants:
+                raise SettingError(f"{place}: {unknown(f'constant of {method.name}', key, method.constants)}")
             if not is_finite(value) or np.ndim(value) > 0 or not value > 0:
                 raise SettingError(f"{place} {key} = {value!r}: a finite positive number is expected")
         checked[name] = {key: float(value) for key, value in table.items()}
     return checked
 
 
-def constants_for(of: Variant, constants: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
+def constants_for(method: Variant, constants: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
     """Those of a variant: its own table, else its algorithm's, less what its settings fix; None without either."""
-    table = constants.get(of.label, constants.get(of.algorithm.name))
-    return None if table is None else {k: v for k, v in table.items() if k not in of.settings}
+    table = constants.get(method.label, constants.get(method.algorithm.name))
+    return None if table is None else {k: v for k, v in table.items() if k not in method.settings}
 
 
 def write_constants(
@@ -100,7 +100,7 @@ def write_constants(
     """
     checked = check_constants(constants)
     tables = {META: meta} if meta else {}
-    text = HEAD + "".join(_table((name,), table) for name, table in (tables | checked).items())
+    text = HEAD + toml(tables | checked)
     with replacing(Path(path)) as file:
         file.write(text.encode())
 
@@ -114,32 +114,3 @@ def _read(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise ModelError(f"{path}: not a file of constants ({error})") from error
-
-
-def _table(names: tuple[str, ...], table: Mapping[str, Any]) -> str:
-    """One table, the tables in it after it."""
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if key not in inner]
-    parts = [_table((*names, key), value) for key, value in inner.items()]
-    return f"\n[{'.'.join(map(_key, names))}]\n" + "".join(lines + parts)
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else _text(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value)  # 1e-05, inf and nan are the same in TOML
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    """A basic string: quotes, backslashes and control characters escaped."""
-    plain = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in plain) + '"'

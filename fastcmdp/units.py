@@ -163,8 +163,8 @@ def limits_of(limits: npt.ArrayLike | None, m: int) -> FloatArray:
     """Check limits, one for each of m costs."""
     bounds = np.atleast_1d(numbers_in([] if limits is None else limits, "limits")).astype(np.float64)
     if bounds.shape != (m,):
-        found = "missing" if limits is None else f"of shape {bounds.shape}"
-        raise ModelError(f"limits are {found} for {m} cost(s); pass one number per cost")
+        fault = "missing" if limits is None else f"of shape {bounds.shape}"
+        raise ModelError(f"limits are {fault} for {m} cost(s); pass one number per cost")
     check_finite(bounds, lambda i: f"limits[{i}]")
     return bounds
 

@@ -127,10 +127,10 @@ def _seen(nu: Float, episodes: int) -> Float:
 
 def _between(utility: Utility, nu: Float, response: Float) -> Float:
     """The best point of the segment."""
-    found = scipy.optimize.minimize_scalar(
+    optimum = scipy.optimize.minimize_scalar(
         lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
     )
-    t = float(found.x)
+    t = float(optimum.x)
     return (1.0 - t) * nu + t * response
 
 

@@ -15,7 +15,7 @@ Variables = Mapping[str, npt.NDArray[Any]]
 _KINDS: dict[str, type[np.generic]] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
 
 
-def state_variables(given: Mapping[str, npt.ArrayLike], n_states: int) -> Variables:
+def state_variables(arrays: Mapping[str, npt.ArrayLike], n_states: int) -> Variables:
     """Variables checked, as arrays of booleans, 64-bit integers or doubles that are read-only.
 
     Raises
@@ -24,7 +24,7 @@ def state_variables(given: Mapping[str, npt.ArrayLike], n_states: int) -> Variab
         Not one number or truth value for each state.
     """
     checked: dict[str, npt.NDArray[Any]] = {}
-    for name, values in given.items():
+    for name, values in arrays.items():
         array = np.asarray(values)
         if array.shape != (n_states,) or array.dtype.kind not in _KINDS:
             raise ModelError(
@@ -42,6 +42,6 @@ def name_of_state(variables: Variables, state: int) -> str:
     for name, values in variables.items():
         value = values[state]
         word = visible(name)
-        told = ("" if value else "!") + word if values.dtype == np.bool_ else f"{word}={value.item()}"
-        parts.append(told)
+        text = ("" if value else "!") + word if values.dtype == np.bool_ else f"{word}={value.item()}"
+        parts.append(text)
     return ", ".join(parts)

@@ -48,8 +48,8 @@ def generic(by: str, *, inline: bool = False) -> Callable[[Implementation], Any]
             raise NotImplementedError(f"{stub.__name__} is called by compiled code only")
 
         def pick(*arguments: Any) -> Implementation | None:
-            found = implementations.get(kind_of(arguments[position]))
-            return found or (fallback[0] if fallback else None)
+            implementation = implementations.get(kind_of(arguments[position]))
+            return implementation or (fallback[0] if fallback else None)
 
         pick.__signature__ = signature  # type: ignore[attr-defined]
         overload(function, jit_options=INLINE if inline else IMPLEMENTATION)(pick)

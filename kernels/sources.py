@@ -38,8 +38,8 @@ def _imports(text: str) -> dict[str, str]:
     """The module that each imported name stands for or comes from; modules that are named otherwise, under theirs."""
     modules = _sources()
     origin: dict[str, str] = {}
-    for found in _NAME.finditer(text):
-        path, names = found[1].lstrip("."), re.sub(r"#[^\n]*", "", found[2] or "")
+    for match in _NAME.finditer(text):
+        path, names = match[1].lstrip("."), re.sub(r"#[^\n]*", "", match[2] or "")
         while path and path not in modules:  # an attribute of a module
             path = path.rpartition(".")[0]
         origin[f"{_PACKAGE}.{path}"] = path

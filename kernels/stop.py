@@ -1,4 +1,4 @@
-"""A word by which another thread tells kernels to stop: in Tables and World, one a run, shared by its replicates.
+"""A word by which another thread tells kernels to stop: in Tables and Addresses, one a run, shared by its replicates.
 
 0: go on. FINISH: begin no further outer step. LEAVE: leave the one at hand, too; what it has changed is no state of
 the method, and whoever wrote the word puts back what was there before.

@@ -103,7 +103,7 @@ def _pretend_another_version():
 
 
 def test_a_worker_refuses_a_batch_of_another_version():
-    batch = worker.Batch(worker.identity() | {"kernels": "other"}, ())
+    batch = worker.TaskBatch(worker.identity() | {"kernels": "other"}, ())
     with pytest.raises(Refused, match=r"kernels .* here, other at the coordinator"):
         worker.execute(batch)
 
@@ -364,7 +364,7 @@ def test_a_model_that_changes_under_way_is_refused(tmp_path):
     fc.save(fc.envs.garnet(n_states=5, gamma=0.8, seed=5), path)
     group = worker.Group(made.model, made.fingerprint, made.algorithm, made.settings, 2, (0,))
     with pytest.raises(Refused, match="has changed since the sweep began"):
-        worker.execute(worker.Batch(worker.identity(), (group,)))
+        worker.execute(worker.TaskBatch(worker.identity(), (group,)))
 
 
 def test_folders_that_will_not_do(tmp_path):
@@ -621,7 +621,7 @@ def made_up(tmp_path, exponent, noise=0.02, budgets=False):
     rng = np.random.default_rng(0)
     tables = []
     for i, each in enumerate(made.configurations):
-        tasks = np.flatnonzero(made.of == i)
+        tasks = np.flatnonzero(made.owner == i)
         c = 1.0 + 3.0 * int(each.model.label[-1])
         total = each.budget or 1e4 * c * each.epsilon**-exponent
         samples = np.geomspace(total * 1e-3, total, 12).astype(np.int64)[None].repeat(4, axis=0)

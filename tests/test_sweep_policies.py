@@ -84,7 +84,7 @@ policy = "tabular"
     changed = plan(spec).configurations[0]
     assert changed.key != mine.key
     with pytest.raises(Refused, match=r"phi\.npy: the policy has changed since the sweep began"):
-        worker.execute(worker.Batch(worker.identity(), (worker.group_of(mine, (0,)),)))
+        worker.execute(worker.TaskBatch(worker.identity(), (worker.group_of(mine, (0,)),)))
 
 
 def test_policies_that_will_not_do_are_named_with_their_line(features):

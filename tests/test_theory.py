@@ -19,12 +19,12 @@ import scipy.sparse as sp
 
 import fastcmdp as fc
 from fastcmdp import theory
+from fastcmdp.assumptions.constants import corners
+from fastcmdp.assumptions.moments import averaging
 from fastcmdp.errors import InfeasibleError, NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact import fisher, natural_gradient, policy_gradient
 from fastcmdp.kernels.learning.asgd import Momentum
-from fastcmdp.theory.constants import corners
 from fastcmdp.theory.inequality import FALSE_ALARM, half_width
-from fastcmdp.theory.moments import averaging
 
 MODELS = File(__file__).parents[2] / "shared" / "models"
 

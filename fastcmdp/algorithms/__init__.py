@@ -23,8 +23,8 @@ from fastcmdp.errors import SettingError
 from fastcmdp.text import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    made.name: made
-    for made in (
+    method.name: method
+    for method in (
         PDANPG,
         PDANPGCV,
         NPGPD,

@@ -54,19 +54,25 @@ def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     return np.broadcast_to(array, m).copy()
 
 
-def dual_cap(world: World, given: Any, factor: float = 2.0) -> NDArray[np.float64]:
+def dual_cap(world: World, cap: Any, factor: float = 2.0) -> NDArray[np.float64]:
     """Caps of the multipliers in kernel units, float64[m].
 
-    ``given`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
+    ``cap`` in the user's units, one or one a constraint, or factor / ((1-gamma) c_slater) where the Slater value is
     known, else infinite.
     """
     cmdp, m = world.model, world.model.n_constraints
-    if given is not None:
-        return np.asarray(cmdp.from_user_duals(per_constraint(given, m, "lambda_max")), np.float64)
+    if cap is not None:
+        return np.asarray(cmdp.from_user_duals(per_constraint(cap, m, "lambda_max")), np.float64)
     slater = None if world.optimum is None else world.optimum.slater
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)
     return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
+
+
+def check_samples(samples: Any) -> None:
+    """Raise a SettingError unless samples is one positive number."""
+    holds = is_finite(samples) and np.ndim(samples) == 0 and samples > 0
+    require(holds, "samples", samples, "a positive number")
 
 
 class Output(NamedTuple):
@@ -165,7 +171,24 @@ class Algorithm:
 
     @classmethod
     def for_epsilon(cls, cmdp: CMDP | Simulator, epsilon: float, **settings: Any) -> Self:
-        """Settings for a target gap and violation ``epsilon`` in kernel units, 0 < epsilon < 1/(1-gamma)."""
+        """Settings for a target gap and violation ``epsilon``.
+
+        Parameters
+        ----------
+        cmdp : CMDP or Simulator
+            Of it gamma is used; by CRPO and the tabular methods, the number of choices or actions.
+        epsilon : float
+            In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
+        c_K, c_H, ... : float
+            Tunable constants of the method, > 0.
+        **settings
+            Settings of the class, which win.
+
+        Raises
+        ------
+        SettingError
+            A number out of range.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -190,45 +213,38 @@ class Algorithm:
         >>> round(made.expected_samples(cmdp) / 1e6, 2)
         1.0
         """
-        require(
-            is_finite(samples) and np.ndim(samples) == 0 and samples > 0,
-            "samples",
-            samples,
-            "a positive number",
-        )
+        check_samples(samples)
 
         def at(logarithm: float) -> Any:
             return cls.for_epsilon(cmdp, math.exp(logarithm), **settings)
 
         most = -math.log1p(-cmdp.gamma)  # epsilon below 1/(1-gamma)
         low, high = most - 25.0, most - 1e-3
-        made: Self = at(high)
-        coarsest = made.expected_samples(cmdp)
-        if coarsest > samples:
-            one = replace(made, outer=1).expected_samples(cmdp)
-            if one > samples:
-                least = math.ceil(one)
-                raise BudgetError(
-                    f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
-                )
-            low = high
-        for _ in range(60):
+        for _ in range(60 if at(high).expected_samples(cmdp) <= samples else 0):
             middle = 0.5 * (low + high)
             try:
-                made = at(middle)
+                too_many = at(middle).expected_samples(cmdp) > samples
             except SettingError:  # a schedule beyond what a run can count
-                low = middle
-                continue
-            low, high = (middle, high) if made.expected_samples(cmdp) > samples else (low, middle)
-        made = at(high)
-        outer = round((samples - made.fixed_samples(cmdp)) / made.outer_samples(cmdp))
-        require(
-            outer <= MOST,
-            "samples",
-            samples,
-            f"at most {down(MOST * made.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},",
+                too_many = True
+            low, high = (middle, high) if too_many else (low, middle)
+        filled: Self = at(high).filled(cmdp, samples)
+        return filled
+
+    def filled(self, cmdp: CMDP | Simulator, samples: float) -> Self:
+        """The same with as many outer steps as ``samples`` transitions pay for; errors of ``for_samples``."""
+        check_samples(samples)
+        one = replace(self, outer=1)
+        if one.expected_samples(cmdp) > samples:
+            least = math.ceil(one.expected_samples(cmdp))
+            raise BudgetError(
+                f"samples = {samples!r}: at least {least:,} for one outer step of {self.name} is expected"
+            )
+        outer = round((samples - self.fixed_samples(cmdp)) / self.outer_samples(cmdp))
+        most = (
+            f"at most {down(MOST * self.outer_samples(cmdp))} transitions, 2^40 outer steps of {self.name},"
         )
-        return replace(made, outer=max(outer, 1))
+        require(outer <= MOST, "samples", samples, most)
+        return replace(self, outer=max(outer, 1))
 
     @classmethod
     def shortest(cls) -> Self:
@@ -312,6 +328,14 @@ class Run:
             "samples": np.zeros(replicates, np.int64),
             "failed": np.full(replicates, -1, np.int64),
             "sums": np.zeros((replicates, 1 + 2 * m)),
+        }
+
+    def measured_levels(self, replicates: int, n_values: int, n_longest: int) -> dict[str, NDArray[Any]]:
+        """The arrays of states whose rates are measured along the run: ``kernels/learning/levels.py``."""
+        return {
+            "recent": np.zeros((replicates, n_values)),
+            "average": np.zeros((replicates, n_values)),
+            "longest": np.zeros((replicates, n_longest)),
         }
 
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:

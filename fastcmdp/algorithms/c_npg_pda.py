@@ -64,18 +64,11 @@ class CNPGPDA(PrimalDual):
     outer, inner : int
         K outer steps of N SGD steps; both at least 1. One outer step draws 3 N + 1 rollouts of mean length
         gamma / (1 - gamma).
-    eta, zeta : float or None
-        Learning rates of theta and of the multipliers (zeta: one, or one a constraint), in kernel units and
-        constant. None: measured along the run, see `fastcmdp.algorithms.primal_dual`.
-    c_eta, c_zeta : float
-        Factors on the measured learning rates.
     lambda_max : float, sequence or None
         Cap of the multipliers, one or one a constraint, in the user's units. None: 4 / ((1-gamma) c_slater) where the
         Slater value is known, else no cap.
-    dual_estimate : "fresh" or "inner"
-        J_c for the dual step from a rollout of its own, or the mean over the N occupancy rollouts at hand.
-    pilot : int
-        Outer steps that only measure, first; their samples are counted.
+    eta, zeta, c_eta, c_zeta, dual_estimate, pilot
+        As of `PDANPG`.
     step : float or None
         The SGD step a. None: 1 / (4 G^2).
     kappa : float, sequence or None

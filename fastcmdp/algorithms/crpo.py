@@ -159,21 +159,6 @@ class CRPO(Algorithm):
         e = (1-gamma) epsilon, C the number of choices (of actions, for simulators). The exponents are those of the
         neural CRPO (eps^-6 in all), whose width is a parameter of the policy class here.
 
-        Parameters
-        ----------
-        cmdp : CMDP
-        epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1].
-        c_T, c_in : float
-            Tunable constants, > 0.
-        **settings
-            Settings of this class, which win.
-
-        Raises
-        ------
-        SettingError
-            A number out of range.
-
         Examples
         --------
         >>> import fastcmdp as fc

@@ -121,21 +121,6 @@ class CRPOSoftmax(Algorithm):
 
         e = (1-gamma) epsilon, C the number of choices: eps^-4 samples at sigma = 1, logarithms left out.
 
-        Parameters
-        ----------
-        cmdp : CMDP
-        epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1].
-        c_T, c_in : float
-            Tunable constants, > 0.
-        **settings
-            Settings of this class, which win.
-
-        Raises
-        ------
-        SettingError
-            A number out of range.
-
         Examples
         --------
         >>> import fastcmdp as fc

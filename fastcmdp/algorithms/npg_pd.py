@@ -69,15 +69,8 @@ class NPGPD(PrimalDual):
         Learning rates (eta_1, eta_2 of the source) of theta and of the multipliers (zeta: one, or one a constraint),
         in kernel units and constant; the source has T^-1/2 for both. None: measured along the run, see
         `fastcmdp.algorithms.primal_dual`.
-    c_eta, c_zeta : float
-        Factors on the measured learning rates.
-    lambda_max : float, sequence or None
-        Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
-        Slater value is known, else no cap.
-    dual_estimate : "fresh" or "inner"
-        J_c for the dual step from a rollout of its own, or the mean over the H occupancy rollouts at hand.
-    pilot : int
-        Outer steps that only measure, first; their samples are counted.
+    c_eta, c_zeta, lambda_max, dual_estimate, pilot
+        As of `PDANPG`.
     average : "uniform" or "weighted"
         (2a) of 2020, or (2b) of JMLR, each with its steps.
     step : float or None

@@ -135,9 +135,7 @@ class NPGPDSoftmaxRun(Run):
         )
         self.state = npg_pd_softmax.RunState(
             **self.common_state(seed, replicates),
-            recent=np.zeros((replicates, 2 + m)),
-            average=np.zeros((replicates, 2 + m)),
-            longest=np.zeros((replicates, 1 + m)),
+            **self.measured_levels(replicates, 2 + m, 1 + m),
             centre=np.zeros((replicates, 1 + m)),
         )
         self.set_up_actions()

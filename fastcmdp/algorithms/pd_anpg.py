@@ -34,6 +34,7 @@ from fastcmdp.algorithms.base import (
     whole,
 )
 from fastcmdp.algorithms.primal_dual import NOMINAL_KAPPA, PrimalDual
+from fastcmdp.assumptions.constants import Constants, check_slater, constants, theorem_rates
 from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
@@ -189,24 +190,8 @@ class PDANPG(PrimalDual):
         """Settings for a target gap and violation ``epsilon``: K = c_K / e^2 and H = c_H kappa log(1/e).
 
         e = (1-gamma) epsilon; Theorem 1's orders of K and H (``fastcmdp.theory.theorem_schedule``) with constants of
-        use.
-
-        Parameters
-        ----------
-        cmdp : CMDP
-            Only gamma is used.
-        epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
-        c_K, c_H : float
-            Tunable constants, > 0.
-        **settings
-            Settings of this class, which win. kappa is that of H and of the ASGD steps alike: ``kappa``, or
-            G^2 / ``mu_f`` with G^2 = ``g_squared`` or the tabular policy's 2, or 20.
-
-        Raises
-        ------
-        SettingError
-            A number out of range.
+        use. kappa is that of H and of the ASGD steps alike: ``kappa``, or G^2 / ``mu_f`` with G^2 = ``g_squared`` or
+        the tabular policy's 2, or 20.
 
         Examples
         --------
@@ -266,7 +251,38 @@ class PDANPG(PrimalDual):
         >>> made.pilot, made.dual_estimate, made.eta < 1e-3
         (0, 'fresh', True)
         """
-        from fastcmdp.theory import constants, theorem_settings  # which is built on this module
+        theorem = theorem_settings(constants(cmdp, policy, optimum=optimum), outer, inner)
+        return cls(**({field.name: getattr(theorem, field.name) for field in fields(theorem)} | settings))
 
-        made = theorem_settings(constants(cmdp, policy, optimum=optimum), outer, inner)
-        return cls(**({field.name: getattr(made, field.name) for field in fields(made)} | settings))
+
+def theorem_settings(measured: Constants, outer: int, inner: int) -> PDANPG:
+    """Settings that run PD-ANPG with Theorem 1's step sizes and these constants' cap for any K and H.
+
+    The two rates of Theorem 1 hold for every K and H (`fastcmdp.theory.theorem_1`), so they can be measured on runs
+    far shorter than `fastcmdp.theory.theorem_schedule` asks for. `PDANPG.paper` makes them from a model.
+
+    Raises
+    ------
+    SettingError
+        Assumption 1 fails (no finite cap); outer or inner out of range.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> from fastcmdp.theory import constants
+    >>> settings = theorem_settings(constants(fc.envs.garnet(n_states=5, seed=1)), 100, 20)
+    >>> settings.outer, settings.pilot, settings.eta < 1e-2
+    (100, 0, True)
+    """
+    check_slater(measured)
+    eta, zeta = theorem_rates(measured, outer)
+    return PDANPG(
+        outer=outer,
+        inner=inner,
+        eta=eta,
+        zeta=zeta if measured.n_constraints else None,
+        lambda_max=measured.user_lambda_max or None,
+        g_squared=measured.G**2,
+        mu_f=measured.mu_F,
+        pilot=0,
+    )

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -65,19 +65,17 @@ from fastcmdp.algorithms.base import (
     Algorithm,
     Run,
     check_constants,
+    check_samples,
     relative_target,
     whole,
 )
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import MOST, is_finite, require
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import BudgetError
 from fastcmdp.kernels.algorithm import cv_critic, pd_anpg_cv
 from fastcmdp.kernels.learning import asgd, counts, least_squares
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.text import down
 from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
@@ -147,22 +145,6 @@ class PDANPGCV(Algorithm):
 
         The order is Theorem 1's, up to H, which stays: the critic carries on what H steps leave. c_K is measured.
 
-        Parameters
-        ----------
-        cmdp : CMDP or Simulator
-            Only gamma is used.
-        epsilon : float
-            In kernel units: rewards in [0, 1], constraints in [-1, 1]; in (0, 1/(1-gamma)).
-        c_K : float
-            Tunable constant, > 0.
-        **settings
-            Settings of this class, which win.
-
-        Raises
-        ------
-        SettingError
-            A number out of range.
-
         Examples
         --------
         >>> import fastcmdp as fc
@@ -182,13 +164,6 @@ class PDANPGCV(Algorithm):
         H is 15, and more where a model is so large that an outer step, which sees every choice, would take longer than
         its rollouts: transitions of an outer step are then twice the choices, but K at least 2,000.
 
-        Raises
-        ------
-        BudgetError
-            Fewer samples than one outer step takes.
-        SettingError
-            Another bad setting.
-
         Examples
         --------
         >>> import fastcmdp as fc
@@ -198,22 +173,8 @@ class PDANPGCV(Algorithm):
         (15, 1.0)
         """
         check_constants(c_K=c_K)
-        require(
-            is_finite(samples) and np.ndim(samples) == 0 and samples > 0,
-            "samples",
-            samples,
-            "a positive number",
-        )
-        one = cls(**({"inner": _pairs(cmdp, samples)} | settings | {"outer": 1}))
-        steps = samples / one.outer_samples(cmdp)
-        most = f"at most {down(MOST * one.outer_samples(cmdp))} transitions, 2^40 outer steps of {cls.name},"
-        require(steps <= MOST, "samples", samples, most)
-        if steps < 1.0:
-            least = math.ceil(one.outer_samples(cmdp))
-            raise BudgetError(
-                f"samples = {samples!r}: at least {least:,} for one outer step of {cls.name} is expected"
-            )
-        return replace(one, outer=round(steps))
+        check_samples(samples)
+        return cls(**({"inner": _pairs(cmdp, samples)} | settings | {"outer": 1})).filled(cmdp, samples)
 
     @classmethod
     def shortest(cls) -> Self:

@@ -142,9 +142,7 @@ class PrimalDualRun(Run):
         )
         self.state = pd_anpg.RunState(
             **self.common_state(seed, replicates),
-            recent=np.zeros((replicates, 2 + m)),
-            average=np.zeros((replicates, 2 + m)),
-            longest=np.zeros((replicates, 1 + m)),
+            **self.measured_levels(replicates, 2 + m, 1 + m),
             control=np.tile(self._first_control(), (replicates, 1)),
         )
         self.state.outer[:] = -settings.pilot

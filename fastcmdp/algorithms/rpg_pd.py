@@ -31,19 +31,8 @@ class RPGPD(TabularPrimalDual):
 
     Parameters
     ----------
-    outer : int
-        Outer steps K.
-    rollouts, pairs : int, int or None
-        M rollouts of N pairs from every choice, N - 1 transitions each; ``pairs=None``: such that gamma^N <= 0.01.
-        ``rollouts=0`` draws none: Q is exact, and the run shows the method without noise.
-    eta, zeta : float or None
-        Steps of policy and multipliers (zeta: one, or one a constraint), in kernel units and constant; logits or
-        probabilities move by eta/(1-gamma) Q. None: measured along the run (``kernels/algorithm/tabular.py``).
-    c_eta, c_zeta : float
-        Factors on the measured steps.
-    lambda_max : float, sequence or None
-        Cap of the multipliers, in the user's units. None: 2 / ((1-gamma) c_slater) where the Slater value is known,
-        else no cap.
+    outer, rollouts, pairs, eta, zeta, c_eta, c_zeta, lambda_max
+        As of `ReLOAD`.
     tau : float
         Weight of both regularisers, in kernel units.
 

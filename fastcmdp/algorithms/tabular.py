@@ -45,10 +45,8 @@ class TabularPrimalDual(Algorithm):
 
     Attributes
     ----------
-    outer : int
-        K outer steps.
-    rollouts, pairs, eta, zeta, c_eta, c_zeta, lambda_max
-        See the methods.
+    outer, rollouts, pairs, eta, zeta, c_eta, c_zeta, lambda_max
+        See `ReLOAD`.
     extra : int
         1 where the rule has a signal of its own.
     ahead, each : bool
@@ -173,9 +171,7 @@ class TabularRun(Run):
             **self.common_state(seed, replicates),
             memory=np.zeros((replicates, m, width)),
             base=np.zeros((replicates, cmdp.n_choices)),
-            recent=np.zeros((replicates, 2 + 2 * m)),
-            average=np.zeros((replicates, 2 + 2 * m)),
-            longest=np.zeros((replicates, 1 + m)),
+            **self.measured_levels(replicates, 2 + 2 * m, 1 + m),
         )
         self.set_up_actions()
         for r, prob in enumerate(self.policies()):

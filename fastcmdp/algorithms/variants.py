@@ -15,11 +15,11 @@ from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import unknown
 
 
-def name_of(given: object) -> str | None:
+def name_of(item: object) -> str | None:
     """The name of a method that is given by name or by its class of settings; None: it is neither."""
-    if isinstance(given, type) and issubclass(given, Algorithm):
-        return getattr(given, "name", None)
-    return given if isinstance(given, str) else None
+    if isinstance(item, type) and issubclass(item, Algorithm):
+        return getattr(item, "name", None)
+    return item if isinstance(item, str) else None
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ def variant(text: str) -> Variant:
     """
     text = text.strip()
     name, question, query = text.partition("?")
-    made = algorithm(name)
-    names = {*made.setting_names(), *made.schedule_names()} - {"outer"}
+    method = algorithm(name)
+    names = {*method.setting_names(), *method.schedule_names()} - {"outer"}
     settings: dict[str, Any] = parse_settings(query.split("&") if question else (), repr(text))
     for key in settings:
         if key == "outer":
             raise SettingError(f"{text!r}: outer follows from the budget of samples; leave it out")
-        if key not in names | set(made.constants):
+        if key not in names | set(method.constants):
             raise SettingError(
-                f"{text!r}: " + unknown(f"setting of {name}", key, names | set(made.constants))
+                f"{text!r}: " + unknown(f"setting of {name}", key, names | set(method.constants))
             )
     try:
-        made(**{key: value for key, value in settings.items() if key in made.setting_names()})
+        method(**{key: value for key, value in settings.items() if key in method.setting_names()})
     except (TypeError, ValueError) as error:
         raise SettingError(f"{text!r}: {error}") from error
-    return Variant(text, made, settings)
+    return Variant(text, method, settings)

@@ -115,7 +115,7 @@ class Board:
             lead.append(
                 [place.method, f"{place.budget:.0e}", _percent(place.iqm), *cells, str(place.missing)]
             )
-        made = [("Leaderboard", lead)]
+        tables = [("Leaderboard", lead)]
         for budget in sorted({each.budget for each in self.runs}):
             own = [each for each in self.runs if each.budget == budget]
             methods = list(dict.fromkeys(each.method for each in own))
@@ -124,8 +124,8 @@ class Board:
             for model in dict.fromkeys(each.model for each in own):
                 facts = [model.name, str(model.states), str(model.constraints), f"{model.gamma:g}"]
                 rows.append(facts + [_mean(by[method, model.name]) for method in methods])
-            made.append((f"Mean error at {budget:.0e} transitions, % of the attainable range", rows))
-        return made
+            tables.append((f"Mean error at {budget:.0e} transitions, % of the attainable range", rows))
+        return tables
 
     def text(self) -> str:
         """For reading in a terminal."""
@@ -154,14 +154,14 @@ class Board:
         """Write ``leaderboard.json``, ``bench.txt`` and ``bench.html``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        made = {
+        files = {
             "leaderboard": (place / "leaderboard.json", json.dumps(finite(self.to_dict()), indent=1) + "\n"),
             "table": (place / "bench.txt", self.text() + "\n"),
             "page": (place / "bench.html", self.page()),
         }
-        for path, text in made.values():
+        for path, text in files.values():
             write_text(path, text)
-        return {name: path for name, (path, _) in made.items()}
+        return {name: path for name, (path, _) in files.items()}
 
 
 PAGE = """<!doctype html>
@@ -188,13 +188,13 @@ def _mean(each: Measured) -> str:
     return number(100.0 * float(known.mean()) if known.size else None, ".3g") + mark
 
 
-def _percent(found: Interval) -> str:
-    mean, low, high = (number(100.0 * float(x), ".3g") for x in found)
+def _percent(interval: Interval) -> str:
+    mean, low, high = (number(100.0 * float(x), ".3g") for x in interval)
     return f"{mean} % [{low}, {high}]"
 
 
-def _share(found: Interval) -> str:
-    mean, low, high = (f"{float(x):.0%}" for x in found)
+def _share(interval: Interval) -> str:
+    mean, low, high = (f"{float(x):.0%}" for x in interval)
     return f"{mean} [{low}, {high}]"
 
 
@@ -222,8 +222,8 @@ def board(folder: str | Path) -> Board:
         for each in runs:
             if each.budget == budget:
                 own.setdefault(each.method, []).append(each.errors)
-        found = [_place(method, budget, own) for method in own]
-        places += sorted(found, key=lambda place: float(place.iqm.mean))
+        standings = [_place(method, budget, own) for method in own]
+        places += sorted(standings, key=lambda place: float(place.iqm.mean))
     return Board(runs, places, Store(folder).digest())
 
 

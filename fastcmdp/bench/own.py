@@ -119,9 +119,9 @@ class OwnRun(Run):
             return
         rng = np.random.default_rng(self.state.rng[r].ravel().tolist())
         method, cmdp, budget = self.settings.method, self.world.table, self.settings.budget
-        found = np.asarray(method.learn(cmdp, budget, rng), np.float64)
+        policies = np.asarray(method.learn(cmdp, budget, rng), np.float64)
         try:
-            self.state.policy[r] = cmdp.action_probabilities(found)
+            self.state.policy[r] = cmdp.action_probabilities(policies)
         except ModelError as error:
             raise SettingError(f"{method.name}: what learn() returned is no policy: {error}") from error
         self.state.outer[r] = 1
@@ -184,10 +184,10 @@ def enter_named(text: str) -> str:
     """
     place, _, name = text.partition(":")
     try:
-        found = getattr(importlib.import_module(place), name)
+        method = getattr(importlib.import_module(place), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(f"{text!r}: MODULE:NAME of a method is expected ({error})") from error
-    return enter(found)
+    return enter(method)
 
 
 def mixture(cmdp: CMDP, policies: Float) -> Float:
@@ -212,10 +212,10 @@ def mixture(cmdp: CMDP, policies: Float) -> Float:
     >>> bool(np.isclose(both, (fc.evaluate(river, drift).reward + fc.evaluate(river, swim).reward) / 2))
     True
     """
-    given = np.atleast_2d(np.asarray(policies, np.float64))
-    nu = np.mean([occupancy(cmdp, policy) for policy in given], axis=0)
+    rows = np.atleast_2d(np.asarray(policies, np.float64))
+    nu = np.mean([occupancy(cmdp, policy) for policy in rows], axis=0)
     total = np.add.reduceat(nu, cmdp.state_to_choice[:-1])[cmdp.choice_state]
-    return np.asarray(np.where(total > 0, nu / np.where(total > 0, total, 1.0), given.mean(axis=0)))
+    return np.asarray(np.where(total > 0, nu / np.where(total > 0, total, 1.0), rows.mean(axis=0)))
 
 
 __all__ = ["BudgetError", "Method", "enter", "enter_named", "leave", "mixture"]

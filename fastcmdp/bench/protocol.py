@@ -159,7 +159,7 @@ def measured(folder: str | Path) -> list[Measured]:
     store = Store(folder)
     plan = store.plan()
     known = {each.model: each for each in suite()}
-    labels = {made.model.label: made.fingerprint for made in plan.configurations}
+    labels = {configuration.model.label: configuration.fingerprint for configuration in plan.configurations}
     for label, fingerprint in labels.items():
         if label not in known:
             raise SettingError(f"{folder}: {label} is no model of the bench")
@@ -170,7 +170,11 @@ def measured(folder: str | Path) -> list[Measured]:
     ends: dict[tuple[str, str, float], dict[int, dict[str, object]]] = {}
     for row in rows:  # in the order of points: the last one stays
         ends.setdefault((row["algorithm"], row["model"], row["budget"]), {})[row["replicate"]] = row
-    methods = list(dict.fromkeys([made.label for made in plan.configurations] + [key[0] for key in ends]))
+    methods = list(
+        dict.fromkeys(
+            [configuration.label for configuration in plan.configurations] + [key[0] for key in ends]
+        )
+    )
     budgets = sorted({budget for _, _, budget in ends})
     return [
         _measured(method, known[label], budget, ends.get((method, label, budget), {}))

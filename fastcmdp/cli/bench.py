@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, counted, faults, note, numbers, print_json
+from fastcmdp.cli.common import Json, Quiet, counted, end_of_sweep, faults, note, numbers, print_json, silent
 from fastcmdp.cli.sweep import reporting_sweep
 
 bench = typer.Typer(
@@ -47,7 +47,7 @@ def run(
         sys.path.insert(0, str(Path.cwd()))
         own = [benches.enter_named(text) for text in method or ()]
         named = None if algorithms is None and not own else [*(_split(algorithms) or ()), *own]
-        with reporting_sweep(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+        with reporting_sweep(silent(quiet, json)) as callback:
             status = benches.run(
                 out, named, _split(models), budgets=numbers("--samples", (samples,)), replicates=replicates,
                 workers=workers, progress=callback,
@@ -56,11 +56,7 @@ def run(
             print_json(asdict(status) | {"finished": status.finished, "left": status.left})
         else:
             print(f"{status.folder}: {status.done:,} of {status.tasks:,} runs done, {status.failed:,} failed")
-        if status.stopped:
-            note("stopped: the same command goes on from here")
-            raise typer.Exit(130)
-        if status.failed:
-            raise typer.Exit(1)
+        end_of_sweep(status.stopped, status.failed)
 
 
 @bench.command("board")
@@ -76,12 +72,12 @@ def board(
     with faults():
         from fastcmdp import bench as benches
 
-        found = benches.board(folder)
-        files = found.write(folder / "board" if out is None else out)
+        standings = benches.board(folder)
+        files = standings.write(folder / "board" if out is None else out)
         if json:
-            print_json(found.to_dict())
+            print_json(standings.to_dict())
         else:
-            print(found.text(), flush=True)
+            print(standings.text(), flush=True)
             if not quiet:
                 note(f"board in {files['page']}")
 
@@ -93,12 +89,12 @@ def models(json: Json = False) -> None:
         from fastcmdp.bench import suite
         from fastcmdp.text import number, table
 
-        found = suite()
+        entries = suite()
         if json:
-            print_json({"models": [asdict(each) for each in found]})
+            print_json({"models": [asdict(each) for each in entries]})
             return
         rows = [["name", "states", "choices", "m", "gamma", "optimum", "multipliers", "Slater", "model"]]
-        for each in found:
+        for each in entries:
             duals = ", ".join(number(x) for x in each.duals) or "-"
             rows.append(
                 [each.name, f"{each.states:,}", f"{each.choices:,}", str(each.constraints), f"{each.gamma:g}",
@@ -107,5 +103,5 @@ def models(json: Json = False) -> None:
         print(table(rows, left=(0, 8)))
 
 
-def _split(given: str | None) -> list[str] | None:
-    return None if given is None else [part.strip() for part in given.split(",") if part.strip()]
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]

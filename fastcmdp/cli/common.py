@@ -69,15 +69,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
 
 
-def methods(given: Sequence[str] | None) -> list[Variant]:
+def methods(names: Sequence[str] | None) -> list[Variant]:
     """The methods named on the command line, over all uses of the option."""
-    return variants(",".join(given) if given else None)
+    return variants(",".join(names) if names else None)
 
 
-def numbers(option: str, given: Sequence[str]) -> list[float]:
+def numbers(option: str, words: Sequence[str]) -> list[float]:
     """Positive numbers separated by commas, over all uses of an option."""
-    found = []
-    for text in ",".join(given).split(","):
+    values = []
+    for text in ",".join(words).split(","):
         try:
             value = float(text)
         except ValueError:
@@ -86,8 +86,8 @@ def numbers(option: str, given: Sequence[str]) -> list[float]:
             raise SettingError(
                 f"{option} {text!r}: a positive number, or several separated by commas, is expected"
             )
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def check_output(file: Path | None) -> None:
@@ -113,6 +113,23 @@ def check_plot(file: Path | None) -> None:
 def silent(quiet: bool, json: bool) -> bool:
     """Whether progress is not wanted: where JSON goes to a program, nobody looks on."""
     return quiet or (json and not sys.stdout.isatty())
+
+
+def end_of_sweep(stopped: bool, failed: int) -> None:
+    """Leave with the status of runs on a folder."""
+    if stopped:
+        note("stopped: the same command goes on from here")
+        raise typer.Exit(130)
+    if failed:
+        raise typer.Exit(1)
+
+
+def say_what_is_missing(skipped: Sequence[str], finished: bool) -> None:
+    """Notes on methods that were left out, and on an end by Ctrl-C."""
+    for line in skipped:
+        note(f"left out: {line}")
+    if not finished:
+        note("interrupted: this is what there is")
 
 
 def note(text: str) -> None:

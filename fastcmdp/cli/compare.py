@@ -22,6 +22,7 @@ from fastcmdp.cli.common import (
     note,
     numbers,
     print_json,
+    say_what_is_missing,
     silent,
 )
 from fastcmdp.cli.models import Source, on_model
@@ -76,22 +77,19 @@ def compare(
         def tell(stage: ComparedRun, state: Progress) -> None:
             callback(state, f"{stage.number} of {stage.total}: {stage.label} at {stage.budget:.3g}")
 
-        found = run(
+        comparison = run(
             cmdp, chosen, budgets, constants=tuned, policy=build(cmdp), replicates=replicates, seed=seed,
             threads=threads, progress=tell,
         )  # fmt: skip
-    for skipped in found.skipped:
-        note(f"left out: {skipped}")
-    if not found.finished:
-        note("interrupted: this is what there is")
+    say_what_is_missing(comparison.skipped, comparison.finished)
     if json:
-        entries = [entry | {"policy": name} for entry in found.to_dict()]
-        facts = source.describe(cmdp) | {"optimum": describe_optimum(found.optimum)}
-        print_json(facts | {"algorithms": entries, "skipped": found.skipped})
+        entries = [entry | {"policy": name} for entry in comparison.to_dict()]
+        facts = source.describe(cmdp) | {"optimum": describe_optimum(comparison.optimum)}
+        print_json(facts | {"algorithms": entries, "skipped": comparison.skipped})
     else:
-        print(found.table(), flush=True)
+        print(comparison.table(), flush=True)
     if plot is not None:
-        found.plot(plot, title=source.spec)
+        comparison.plot(plot, title=source.spec)
         if not quiet:
             note(f"plot in {plot}")
-    end(found.finished, failed=any((entry.result.failed >= 0).all() for entry in found.entries))
+    end(comparison.finished, failed=any((entry.result.failed >= 0).all() for entry in comparison.entries))

@@ -43,11 +43,11 @@ def convert(
     lost = _losses(description, kind)
     if lost and not quiet:
         note(f"not in {out.name}, to be given when it is used: {' '.join(lost)}")
-    told = summary(description)
+    contents = summary(description)
     if json:
-        print_json({"spec": source.spec, "out": str(out), "format": kind, "file": told})
+        print_json({"spec": source.spec, "out": str(out), "format": kind, "file": contents})
     else:
-        print(f"{out}: " + ", ".join(f"{told[key]} {key}" for key in ("states", "choices", "branches")))
+        print(f"{out}: " + ", ".join(f"{contents[key]} {key}" for key in ("states", "choices", "branches")))
 
 
 def _losses(description: Description, kind: Format) -> list[str]:

@@ -20,10 +20,10 @@ SHOWN = 20  # rows of the table for reading
 @on_model()
 def frontier(
     source: Source,
-    of: Annotated[
+    varied: Annotated[
         str | None,
         typer.Option(
-            help="Name of the constraint whose limit varies, where there are several.", metavar="NAME"
+            "--of", help="Name of the constraint whose limit varies, where there are several.", metavar="NAME"
         ),
     ] = None,
     points: Annotated[int, counted("Points, at most.", "N")] = 200,
@@ -40,33 +40,33 @@ def frontier(
     check_plot(plot)
     cmdp = source.cmdp()
     with exact_progress() as tell:
-        found = run(cmdp, of, points, progress=tell)
+        curve = run(cmdp, varied, points, progress=tell)
     if plot is not None:
         from fastcmdp.plots import plot_frontier  # slow to import
 
-        plot_frontier(found, plot)
+        plot_frontier(curve, plot)
     if json:
         facts = {
-            "constraint": found.name,
-            "sense": found.sense,
-            "complete": found.complete,
-            "limits": found.limits,
-            "rewards": found.rewards,
-            "duals": found.duals,
-            "gaps": found.gaps,
+            "constraint": curve.name,
+            "sense": curve.sense,
+            "complete": curve.complete,
+            "limits": curve.limits,
+            "rewards": curve.rewards,
+            "duals": curve.duals,
+            "gaps": curve.gaps,
         }
         print_json(source.describe(cmdp) | {"frontier": facts})
         return
-    shown = np.unique(np.linspace(0, len(found.limits) - 1, SHOWN).round().astype(int))
-    rows = [(f"{found.name} {found.sense}", cmdp.names[0], "multiplier, least", "greatest")]
+    shown = np.unique(np.linspace(0, len(curve.limits) - 1, SHOWN).round().astype(int))
+    rows = [(f"{curve.name} {curve.sense}", cmdp.names[0], "multiplier, least", "greatest")]
     for k in shown.tolist():
-        least, most = found.duals[k].tolist()
+        least, most = curve.duals[k].tolist()
         rows.append(
-            (f"{found.limits[k]:.8g}", f"{found.rewards[k]:.8g}", number(least, ".6g"), number(most, ".6g"))
+            (f"{curve.limits[k]:.8g}", f"{curve.rewards[k]:.8g}", number(least, ".6g"), number(most, ".6g"))
         )
     print(f"{source.spec}\n")
     print("\n".join(f"  {line}" for line in table(rows).splitlines()))
-    kind = "all breakpoints" if found.complete else "some points"
-    print(f"\n  {len(found.limits)} points, {kind}; {len(shown)} shown", end="")
-    unsure = found.gaps[np.isfinite(found.gaps)]
-    print(f", at most {unsure.max():.3g} is above the chords" if unsure.size and not found.complete else "")
+    kind = "all breakpoints" if curve.complete else "some points"
+    print(f"\n  {len(curve.limits)} points, {kind}; {len(shown)} shown", end="")
+    unsure = curve.gaps[np.isfinite(curve.gaps)]
+    print(f", at most {unsure.max():.3g} is above the chords" if unsure.size and not curve.complete else "")

@@ -133,16 +133,16 @@ class PrintedProgress:
         if part <= self.said[1] or now - self.said[0] < APART:
             return
         self.said = (now, part)
-        made = max(state.outer - self.first[1], 1)
-        left = (now - self.first[0]) / made * (state.total - state.outer)
+        steps = max(state.outer - self.first[1], 1)
+        left = (now - self.first[0]) / steps * (state.total - state.outer)
         run = f"{self.label}, " if self.label else ""
-        told = [
+        parts = [
             f"outer step {state.outer:,} of {state.total:,}",
             speed(state),
             f"{left:.0f} s left",
             estimate(state),
         ]
-        note(run + ", ".join(part for part in told if part))
+        note(run + ", ".join(part for part in parts if part))
 
 
 @contextmanager

@@ -117,39 +117,39 @@ def solve(
     Ctrl-C stops the run and prints what there is.
     """
     name, build = source.policy(policy)
-    given = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
+    wanted = {"algorithm": algorithm, "replicates": replicates, "seed": seed}
     _check_files(checkpoint, resume, plot)
     default = DEFAULT.name
     if resume:
         assert checkpoint is not None
         default = str(read_run(checkpoint)[0].get("algorithm", default))
-    made = algorithm_by_name(algorithm or default)
+    kind = algorithm_by_name(algorithm or default)
     planned = {"samples": samples, "epsilon": epsilon}
     scheduled = {key: value for key, value in planned.items() if value is not None}
     if len(scheduled) + (outer is not None) > 1:
         raise SettingError("--outer, --samples and --epsilon exclude one another: each of them sets K")
     budget, further = Budget(samples, seconds, target), scheduled.pop("samples", None) if resume else None
-    changed = _settings(made, {"outer": outer, "inner": inner}, settings or (), bool(scheduled))
+    changed = _settings(kind, {"outer": outer, "inner": inner}, settings or (), bool(scheduled))
     if constants is not None:
-        changed = _tuned(made, constants, bool(scheduled), quiet) | changed
+        changed = _tuned(kind, constants, bool(scheduled), quiet) | changed
     model: Any = source.model()  # schedules ask for a discount alone
     for key, value in scheduled.items():
-        schedule = made.for_samples if key == "samples" else made.for_epsilon
+        schedule = kind.for_samples if key == "samples" else kind.for_epsilon
         changed = asdict(schedule(model, value, **changed))
     with reporting(silent(quiet, json)) as callback:
         if resume and checkpoint is not None:
             result = load_run(checkpoint, model, build(model))
             longer = changed.pop("outer") if changed.get("outer", 0) > result.algorithm.outer else None
-            _check_same(result, checkpoint, given | changed, scheduled)
+            _check_same(result, checkpoint, wanted | changed, scheduled)
             result = go_on(
                 result, outer=longer, samples=further, target=target, seconds=seconds, threads=threads,
                 progress=callback, checkpoint=checkpoint,
             )  # fmt: skip
         else:
             if budget.staged and not scheduled and outer is None:
-                changed["outer"] = budget.most(made(**changed), model)
+                changed["outer"] = budget.most(kind(**changed), model)
             result = run(
-                model, made(**changed), target=target, seconds=seconds, policy=build(model), seed=seed or 0,
+                model, kind(**changed), target=target, seconds=seconds, policy=build(model), seed=seed or 0,
                 threads=threads, progress=callback,
                 replicates=REPLICATES if replicates is None else replicates, checkpoint=checkpoint,
             )  # fmt: skip
@@ -171,41 +171,41 @@ def solve(
     end(not result.interrupted, failed=bool((result.failed >= 0).all()))
 
 
-def _tuned(made: type[Algorithm], file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
+def _tuned(kind: type[Algorithm], file: Path, scheduled: bool, quiet: bool) -> dict[str, Any]:
     """The constants of a file that apply: all to a schedule, else those that are settings of the algorithm."""
     tables = read_constants(file)
-    if made.name not in tables and not quiet:
-        note(f"no constants in {file} for {made.name}: defaults")
-    found: dict[str, Any] = tables.get(made.name, {})
+    if kind.name not in tables and not quiet:
+        note(f"no constants in {file} for {kind.name}: defaults")
+    constants: dict[str, Any] = tables.get(kind.name, {})
     if scheduled:
-        return found
-    names = made.setting_names()
-    left = [key for key in found if key not in names]
+        return constants
+    names = kind.setting_names()
+    left = [key for key in constants if key not in names]
     if left and not quiet:
         note(f"{', '.join(left)} of {file} belong to a schedule and apply with --samples or --epsilon only")
-    return {key: value for key, value in found.items() if key in names}
+    return {key: value for key, value in constants.items() if key in names}
 
 
 def _settings(
-    made: type[Algorithm], options: dict[str, int | None], pairs: Sequence[str], scheduled: bool
+    kind: type[Algorithm], options: dict[str, int | None], pairs: Sequence[str], scheduled: bool
 ) -> dict[str, Any]:
     """The settings that differ from the algorithm's defaults, checked by making it.
 
     Where a schedule makes the rest, its constants are settings too, and outer is not.
     """
-    own = {field.name: field.type for field in fields(made)}
+    own = {field.name: field.type for field in fields(kind)}
     valid = [key for key in own if key != "outer" or not scheduled]
-    valid += [key for key in made.constants if key not in own and scheduled]
+    valid += [key for key in kind.constants if key not in own and scheduled]
     changed: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     for key, value in parse_settings(pairs, "--set").items():
         if key not in valid:
-            raise SettingError(unknown(f"setting of {made.name}", key, valid))
+            raise SettingError(unknown(f"setting of {kind.name}", key, valid))
         if key in changed:
             raise SettingError(f"{key} is given twice")
         whole = isinstance(value, float) and value.is_integer() and str(own.get(key)).startswith("int")
         changed[key] = int(value) if whole else value  # type: ignore[arg-type]  # 1e5 steps
     try:
-        made(**{key: value for key, value in changed.items() if key in own})
+        kind(**{key: value for key, value in changed.items() if key in own})
     except (TypeError, ValueError) as error:
         if isinstance(error, SettingError):
             raise
@@ -218,27 +218,29 @@ def _check_files(checkpoint: Path | None, resume: bool, plot: Path | None) -> No
     if resume and checkpoint is None:
         raise SettingError("--resume needs --checkpoint FILE, the file of the run to go on with")
     if checkpoint is not None and resume != checkpoint.exists():
-        found = "there is no such file; leave out --resume to start a run"
+        fault = "there is no such file; leave out --resume to start a run"
         kept = "the file exists; --resume goes on with it, or remove it to start afresh"
-        raise SettingError(f"{checkpoint}: {found if resume else kept}")
+        raise SettingError(f"{checkpoint}: {fault if resume else kept}")
     check_output(checkpoint)
     check_plot(plot)
 
 
-def _check_same(result: Result, checkpoint: Path, given: dict[str, Any], scheduled: dict[str, float]) -> None:
+def _check_same(
+    result: Result, checkpoint: Path, wanted: dict[str, Any], scheduled: dict[str, float]
+) -> None:
     """What the command line says of a saved run must agree with the file; ``scheduled`` is what made its steps."""
-    found = asdict(result.algorithm) | {
+    own = asdict(result.algorithm) | {
         "algorithm": result.algorithm.name,
         "replicates": int(result.samples.size),
         "seed": result.seed,
     }
-    for name, value in given.items():
-        if value is not None and found[name] != value:
+    for name, value in wanted.items():
+        if value is not None and own[name] != value:
             for key, target in scheduled.items():
                 raise SettingError(
                     f"--{key} {target:g} makes {name} = {value!r}, but the run in {checkpoint} was made with "
-                    f"{found[name]!r}; leave --{key} out to go on to its end"
+                    f"{own[name]!r}; leave --{key} out to go on to its end"
                 )
             raise SettingError(
-                f"{name} = {value!r}, but the run in {checkpoint} has {found[name]!r}; leave it out to go on"
+                f"{name} = {value!r}, but the run in {checkpoint} has {own[name]!r}; leave it out to go on"
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastcmdp.cli.common import Json, Quiet, counted, faults, note, numbers, print_json
+from fastcmdp.cli.common import Json, Quiet, counted, end_of_sweep, faults, note, numbers, print_json, silent
 from fastcmdp.errors import SettingError
 from fastcmdp.text import duration
 
@@ -72,22 +72,20 @@ def run(
         from fastcmdp import sweep as sweeps
 
         if dry_run:
-            told = sweeps.estimate(sweeps.Store(spec).spec() if spec.is_dir() else sweeps.read(spec), workers)
-            print_json(asdict(told)) if json else print(_estimate(told), flush=True)
+            forecast = sweeps.estimate(
+                sweeps.Store(spec).spec() if spec.is_dir() else sweeps.read(spec), workers
+            )
+            print_json(asdict(forecast)) if json else print(_estimate(forecast), flush=True)
             return
         if out is None and not spec.is_dir():
             raise SettingError("--out DIR is missing: the folder for the results")
-        with reporting_sweep(silent=quiet or (json and not sys.stdout.isatty())) as callback:
+        with reporting_sweep(silent(quiet, json)) as callback:
             status = sweeps.run(
                 spec, out, engine, workers=workers, scheduler=scheduler, threads=threads, extend=extend,
                 batch_seconds=batch, progress=callback,
             )  # fmt: skip
         _show(status, json)
-        if status.stopped:
-            note("stopped: the same command goes on from here")
-            raise typer.Exit(130)
-        if status.failed:
-            raise typer.Exit(1)
+        end_of_sweep(status.stopped, status.failed)
 
 
 @sweep.command("status")
@@ -119,13 +117,13 @@ def report(
         from fastcmdp.sweep.report import report as make
 
         targets = None if epsilon is None else numbers("--epsilon", (epsilon,))
-        made = make(folder, out, epsilon=targets)
+        pages = make(folder, out, epsilon=targets)
         if json:
-            print_json(made.to_dict())
+            print_json(pages.to_dict())
         else:
-            print(made.text(), flush=True)
+            print(pages.text(), flush=True)
             if not quiet:
-                note(f"report in {made.files['html']}")
+                note(f"report in {pages.files['html']}")
 
 
 def _show(status: Status, json: bool) -> None:
@@ -154,7 +152,7 @@ def _show(status: Status, json: bool) -> None:
         )
     for name in status.running:
         print(f"under way: session {name}")
-    told: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for failure in status.failures:
         last = failure.traceback.strip().splitlines()[-1]
         target = (
@@ -163,28 +161,29 @@ def _show(status: Status, json: bool) -> None:
             else f"samples {failure.inputs['budget']:g}"
         )
         line = f"{failure.inputs['algorithm']} on {failure.inputs['model']}, {target}: {last}"
-        told[line] = told.get(line, 0) + 1
-    for line, runs in list(told.items())[:5]:
+        counts[line] = counts.get(line, 0) + 1
+    for line, runs in list(counts.items())[:5]:
         print(f"failed: {line}" + f" ({runs:,} runs)" * (runs > 1))
-    if len(told) > 5:
-        print(f"and {sum(list(told.values())[5:]):,} more")
+    if len(counts) > 5:
+        print(f"and {sum(list(counts.values())[5:]):,} more")
     if status.failures:
         print(f"inputs and tracebacks are in {status.folder}/failures; `fastcmdp sweep run` tries them again")
     sys.stdout.flush()
 
 
-def _estimate(told: Estimate) -> str:
+def _estimate(forecast: Estimate) -> str:
     lines = [
-        f"{told.tasks:,} tasks, a run each, of {told.configurations:,} configurations; {told.transitions:.3g} "
-        f"transitions, {told.largest:.3g} in the longest run",
-        f"about {duration(told.seconds)} on {told.workers} workers like this machine's",
+        f"{forecast.tasks:,} tasks, a run each, of {forecast.configurations:,} configurations; "
+        f"{forecast.transitions:.3g} transitions, {forecast.largest:.3g} in the longest run",
+        f"about {duration(forecast.seconds)} on {forecast.workers} workers like this machine's",
     ]
-    if told.capped or told.omitted:
+    if forecast.capped or forecast.omitted:
         lines.append(
-            f"cap: {told.capped:,} tasks have a schedule cut to it; {told.omitted:,} targets are left out: {LEFT_OUT}"
+            f"cap: {forecast.capped:,} tasks have a schedule cut to it; "
+            f"{forecast.omitted:,} targets are left out: {LEFT_OUT}"
         )
-    width = max(map(len, told.by_algorithm))
-    for label, row in told.by_algorithm.items():
+    width = max(map(len, forecast.by_algorithm))
+    for label, row in forecast.by_algorithm.items():
         rate = 1e9 * row["seconds"] / max(row["transitions"], 1.0)
         lines.append(
             f"  {label:{width}}  {int(row['tasks']):7,} tasks {row['transitions']:9.3g} transitions "

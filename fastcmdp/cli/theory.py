@@ -37,11 +37,11 @@ def theory(
 
     cmdp = source.cmdp()
     best = optimum(cmdp)
-    found = certificate(
+    checked = certificate(
         cmdp, epsilon=epsilon, optimum=best, outer=outer, inner=inner, replicates=replicates, seed=seed
     )
     if json:
-        rest = {key: value for key, value in found.to_dict().items() if key != "model"}
+        rest = {key: value for key, value in checked.to_dict().items() if key != "model"}
         print_json(source.describe(cmdp) | {"optimum": describe_optimum(best)} | rest)
     else:
-        print(found.text(), flush=True)
+        print(checked.text(), flush=True)

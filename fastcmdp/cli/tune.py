@@ -25,6 +25,7 @@ from fastcmdp.cli.common import (
     note,
     numbers,
     print_json,
+    say_what_is_missing,
     silent,
 )
 from fastcmdp.cli.models import Source, on_model
@@ -60,7 +61,7 @@ def tune(
     check_output(out)
     cmdp = source.cmdp()
     best = exact_problem(cmdp, None)
-    found = search(
+    tuned = search(
         cmdp,
         chosen,
         budget[0] if len(budget) == 1 else budget,  # type: ignore[arg-type]  # it says what is wrong with several
@@ -72,33 +73,30 @@ def tune(
         optimum=best,
         progress=None if silent(quiet, json) else _telling(),
     )
-    found.meta["model"] = source.spec
-    for skipped in found.skipped:
-        note(f"left out: {skipped}")
-    if not found.finished:
-        note("interrupted: this is what there is")
+    tuned.meta["model"] = source.spec
+    say_what_is_missing(tuned.skipped, tuned.finished)
     if json:
         facts = source.describe(cmdp) | {"optimum": describe_optimum(best)}
-        print_json(facts | {"algorithms": _entries(found), "meta": found.meta, "skipped": found.skipped})
+        print_json(facts | {"algorithms": _entries(tuned), "meta": tuned.meta, "skipped": tuned.skipped})
     else:
-        print(found.table(), flush=True)
+        print(tuned.table(), flush=True)
     if out is not None:
-        found.save(out)
+        tuned.save(out)
         if not quiet:
             note(f"constants in {out}")
-    end(found.finished, failed=any(not math.isfinite(trial.error) for trial in found.best.values()))
+    end(tuned.finished, failed=any(not math.isfinite(trial.error) for trial in tuned.best.values()))
 
 
-def _entries(found: Tuned) -> list[dict[str, Any]]:
+def _entries(tuned: Tuned) -> list[dict[str, Any]]:
     return [
         {
             "name": label,
             "constants": trial.constants,
             "error": trial.error,
-            "error_of_defaults": found.trials[label][0].error,
-            "trials": [vars(each) for each in found.trials[label]],
+            "error_of_defaults": tuned.trials[label][0].error,
+            "trials": [vars(each) for each in tuned.trials[label]],
         }
-        for label, trial in found.best.items()
+        for label, trial in tuned.best.items()
     ]
 
 

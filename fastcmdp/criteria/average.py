@@ -77,12 +77,12 @@ def _renewal(rows: PlainRows) -> tuple[int, Floats]:
         here[z] = True
         inside, kept = never(rows, here)
         if inside.any():
-            found = _only(rows, classes(rows, kept))
+            recurrent = _only(rows, classes(rows, kept))
             for other in met:
-                if not np.intersect1d(found, other).size:
-                    _refuse(found, other)
-            met.append(found)
-            candidates = np.intersect1d(candidates, found)
+                if not np.intersect1d(recurrent, other).size:
+                    _refuse(recurrent, other)
+            met.append(recurrent)
+            candidates = np.intersect1d(candidates, recurrent)
             continue
         tried.append(z)
         weight = longest_times(rows, np.ones(rows.n_states, bool), here)
@@ -103,10 +103,10 @@ def one_class(rows: PlainRows, kept: Flags) -> Integers:
     return _only(rows, classes(rows, kept))
 
 
-def _only(rows: PlainRows, found: list[Integers]) -> Integers:
-    if len(found) > 1:
-        _refuse(found[0], found[1])
-    return found[0]
+def _only(rows: PlainRows, recurrent: list[Integers]) -> Integers:
+    if len(recurrent) > 1:
+        _refuse(recurrent[0], recurrent[1])
+    return recurrent[0]
 
 
 def _refuse(one: Integers, other: Integers) -> None:

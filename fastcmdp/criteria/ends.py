@@ -24,14 +24,14 @@ def matrix(rows: PlainRows) -> Any:
 
 def reachable(rows: PlainRows) -> Flags:
     """States that some policy reaches from the start."""
-    found: Flags = rows.start > 0
+    seen: Flags = rows.start > 0
     edges = _graph(rows, np.ones(len(rows.choice_to_branch) - 1, bool))
-    front = np.flatnonzero(found)
+    front = np.flatnonzero(seen)
     while front.size:
         near = np.unique(edges[front].indices)
-        front = near[~found[near]]
-        found[front] = True
-    return found
+        front = near[~seen[near]]
+        seen[front] = True
+    return seen
 
 
 def never(rows: PlainRows, target: Flags) -> tuple[Flags, Flags]:
@@ -67,9 +67,9 @@ def classes(rows: PlainRows, kept: Flags) -> list[Integers]:
 
 
 def _graph(rows: PlainRows, kept: Flags) -> Any:
-    of = kept[rows.branch_choice] & (rows.branch_prob > 0)
-    source = rows.choice_state[rows.branch_choice[of]]
-    entries = np.ones(len(source)), (source, rows.branch_target[of])
+    edges = kept[rows.branch_choice] & (rows.branch_prob > 0)
+    source = rows.choice_state[rows.branch_choice[edges]]
+    entries = np.ones(len(source)), (source, rows.branch_target[edges])
     return scipy.sparse.csr_array(entries, shape=(rows.n_states, rows.n_states))
 
 
@@ -111,8 +111,8 @@ def _time(chain: Any, over: Flags, counts: Flags) -> Floats:
     from scipy.sparse.linalg import spsolve
 
     system = scipy.sparse.csc_array(scipy.sparse.eye_array(n) - keep)
-    found: Floats = spsolve(system, over.astype(float))
-    return found
+    times: Floats = spsolve(system, over.astype(float))
+    return times
 
 
 def listed(states: Integers) -> str:

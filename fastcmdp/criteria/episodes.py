@@ -51,9 +51,11 @@ def episodes(rows: PlainRows) -> Restated:
             int(np.flatnonzero(kept & (rows.choice_state == state))[0])
             for state in np.flatnonzero(inside)[:6]
         ]
-        told = ", ".join(f"action {rows.action_of_choice[q]} in state {rows.choice_state[q]}" for q in chosen)
+        pairs = ", ".join(
+            f"action {rows.action_of_choice[q]} in state {rows.choice_state[q]}" for q in chosen
+        )
         raise ModelError(
-            f"gamma = 1, but a policy that takes {told} stays among states {listed(np.flatnonzero(inside))} and never "
+            f"gamma = 1, but a policy that takes {pairs} stays among states {listed(np.flatnonzero(inside))} and never "
             f"ends (state {s} is reached from the start): take such an action away, let it end with some probability, "
             "or give gamma below 1"
         )
@@ -63,5 +65,5 @@ def episodes(rows: PlainRows) -> Restated:
     sink = int(np.flatnonzero(ends)[0])
     if total == 0.0:  # it begins where it ends
         return Restated(with_weights(rows, weight, gamma, sink, 1.0, None), gamma)
-    found = with_weights(rows, weight, gamma, sink, total, None)
-    return Restated(found._replace(start=rows.start * weight / total), gamma)
+    restarted = with_weights(rows, weight, gamma, sink, total, None)
+    return Restated(restarted._replace(start=rows.start * weight / total), gamma)

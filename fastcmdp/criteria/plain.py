@@ -15,8 +15,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-CRITERIA = ("discounted", "average", "episodes", "steps")
-
 
 class PlainRows(NamedTuple):
     """Compressed rows with signals on choices, in the user's units."""

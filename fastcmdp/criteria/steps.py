@@ -53,7 +53,7 @@ def unrolled(rows: PlainRows, steps: int) -> PlainRows:
         probs.append(rows.branch_prob[branches])
         counts.append(sizes[choices])
     state = np.concatenate([states for states, _ in layers])
-    of = np.concatenate([choices for _, choices in layers])
+    source = np.concatenate([choices for _, choices in layers])
     time = np.repeat(np.arange(n_steps), [len(states) for states, _ in layers])
     width = np.diff(rows.state_to_choice)[state]
     first = np.zeros(end + 1)
@@ -64,9 +64,9 @@ def unrolled(rows: PlainRows, steps: int) -> PlainRows:
         choice_to_branch=np.concatenate(([0], np.cumsum(np.append(np.concatenate(counts), 1)))),
         branch_target=np.append(np.concatenate(targets), end),
         branch_prob=np.append(np.concatenate(probs), 1.0),
-        signals=np.vstack([rows.signals[of], np.zeros(rows.signals.shape[1])]),
+        signals=np.vstack([rows.signals[source], np.zeros(rows.signals.shape[1])]),
         start=first,
-        action_of_choice=np.append(rows.action_of_choice[of], 0),
+        action_of_choice=np.append(rows.action_of_choice[source], 0),
         variables={"t": np.append(time, -1), "state": np.append(state, -1)},
     )
 
@@ -75,5 +75,5 @@ def _ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """All numbers of all ranges, one range after the other."""
     lengths = ends - begins
     shift = np.repeat(begins - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
-    found: np.ndarray = shift + np.arange(int(lengths.sum()))
-    return found
+    places: np.ndarray = shift + np.arange(int(lengths.sum()))
+    return places

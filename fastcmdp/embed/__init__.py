@@ -132,8 +132,8 @@ def stream(seed: int, replicate: int, lane: int) -> Words:
     >>> (embed.stream(2**64 + 3, 0, 0) == embed.stream(3, 0, 0)).all()
     np.True_
     """
-    made: Words = seeded_stream(*map(_word, (seed, replicate, lane)))
-    return made
+    words: Words = seeded_stream(*map(_word, (seed, replicate, lane)))
+    return words
 
 
 def streams(seed: int, replicate: int) -> Words:
@@ -145,8 +145,8 @@ def streams(seed: int, replicate: int) -> Words:
     >>> embed.streams(0, 0).shape
     (4, 16)
     """
-    made: Words = seeded_lanes(_word(seed), _word(replicate))
-    return made
+    words: Words = seeded_lanes(_word(seed), _word(replicate))
+    return words
 
 
 def _word(number: int) -> np.uint64:

@@ -14,7 +14,7 @@ from fastcmdp.embed.header import CTYPES, Prototype, header
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels import jit
 from fastcmdp.kernels.embed import exports, memory
-from fastcmdp.kernels.sampling.tables import Tables as Model
+from fastcmdp.kernels.sampling.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def c_api() -> CApi:
     return CApi(ctypes.addressof(struct), addresses, header(prototypes), callables)
 
 
-def c_model(model: Model) -> Any:
+def c_model(model: Tables) -> Any:
     """A `fcmdp_model` over the arrays of a model: a ctypes structure that keeps them alive.
 
     Raises
@@ -107,7 +107,7 @@ def c_model(model: Model) -> Any:
     >>> fc.embed.c_api().function("next_state")(ctypes.addressof(model), rng.ctypes.data, 0)
     0
     """
-    if not isinstance(model, Model):
+    if not isinstance(model, Tables):
         raise SettingError(f"a Model of from_cmdp or build is expected, got {type(model).__name__}")
     if model.branch_entry.dtype != np.uint32:
         raise SettingError('the model has exact draws; C functions take from_cmdp(cmdp, draws="fast")')

@@ -119,11 +119,11 @@ def from_gymnasium(
     """
     gamma = real("gamma", gamma, 0.0, 1.0, inside=True)
     if isinstance(env, str):
-        made = _make(env, kwargs)
+        environment = _make(env, kwargs)
         try:
-            return _from_table(made.unwrapped, env, cost, limit, gamma, start)
+            return _from_table(environment.unwrapped, env, cost, limit, gamma, start)
         finally:
-            made.close()
+            environment.close()
     if kwargs:
         raise SettingError(f"{', '.join(kwargs)}: keywords are for gymnasium.make; give them with an id")
     inner = getattr(env, "unwrapped", env)
@@ -152,9 +152,9 @@ def _make(name: str, kwargs: dict[str, Any]) -> Any:
     try:
         return gymnasium.make(name, **kwargs)
     except Exception as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+        options = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
         raise ModelError(
-            f"Gymnasium cannot make {name!r} with {given}: {type(error).__name__}: {error}"
+            f"Gymnasium cannot make {name!r} with {options}: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -258,14 +258,14 @@ def _table_of(env: Any, name: str) -> _Rows:
     return rows
 
 
-def _branches(place: str, given: Any, n: int) -> list[_Branch]:
+def _branches(place: str, row: Any, n: int) -> list[_Branch]:
     """The branches of positive probability in a table's list for a state and an action."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
+    if not isinstance(row, Sequence) or isinstance(row, str):
         raise ModelError(
-            f"{place} is {given!r}; a list of (probability, next state, reward, terminated) is expected"
+            f"{place} is {row!r}; a list of (probability, next state, reward, terminated) is expected"
         )
-    found = []
-    for i, entry in enumerate(given):
+    branches = []
+    for i, entry in enumerate(row):
         try:
             p, target, reward, terminated = entry
         except (TypeError, ValueError):
@@ -277,8 +277,8 @@ def _branches(place: str, given: Any, n: int) -> list[_Branch]:
             continue
         target = whole(f"{place}[{i}], the next state", target, 0, n - 1, error=ModelError)
         pay = real(f"{place}[{i}], the reward", reward, error=ModelError)
-        found.append(_Branch(p, target, pay, bool(terminated)))
-    return found
+        branches.append(_Branch(p, target, pay, bool(terminated)))
+    return branches
 
 
 def _array_of(probabilities: list[Any]) -> NDArray[Any]:
@@ -296,12 +296,12 @@ def _costs(env: Any, name: str, cost: Any) -> tuple[list[str], list[CostFunction
         if not ready:
             raise SettingError(f"{name} has no ready cost: give cost=, a function of each transition")
         cost = next(iter(ready))
-    given = [cost] if isinstance(cost, str) or callable(cost) else list(cost)
+    costs = [cost] if isinstance(cost, str) or callable(cost) else list(cost)
     names: list[str] = []
     functions: list[CostFunction] = []
-    for i, one in enumerate(given):
+    for i, one in enumerate(costs):
         if callable(one):
-            names.append("cost" if len(given) == 1 else f"cost {i}")
+            names.append("cost" if len(costs) == 1 else f"cost {i}")
             functions.append(one)
         elif one in ready:
             names.append(one)

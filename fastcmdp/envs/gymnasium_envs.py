@@ -20,6 +20,7 @@ from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.sampling import episodes, tables
+from fastcmdp.streams import words_of
 from fastcmdp.text import unknown
 
 Ints = NDArray[np.int64]
@@ -88,12 +89,11 @@ class _Episodes:
             if seed is None and not self._seeded[i]:
                 seed = np.random.SeedSequence().entropy
             if seed is not None:
-                bits: Any = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(0, 0)))
-                self._envs.rng[:, i] = bits.state["state"]["state"]
+                self._envs.rng[:, i] = words_of(np.random.SeedSequence(seed, spawn_key=(0, 0)))
                 self._seeded[i] = True
         episodes.begin_episodes(self._rules, self._envs, which)
 
-    def step(self, given: NDArray[np.integer[Any]], at_once: bool) -> tuple[Any, ...]:
+    def step(self, actions: NDArray[np.integer[Any]], at_once: bool) -> tuple[Any, ...]:
         """Move all environments on, or name the first that cannot be.
 
         Returned are, in new arrays: states, rewards, costs (n,) or (n, m) for m > 1, flags and masks as of
@@ -102,10 +102,12 @@ class _Episodes:
         n = self.n
         state, reward, cost = np.empty(n, np.int64), np.empty(n), np.empty(self._costs)
         flags, mask = np.empty(self._flags, np.bool_), np.empty(self._actions, np.int8)
-        action = given.astype(np.int64, copy=False)  # beyond its range, uint64 turns negative: not available
+        action = actions.astype(
+            np.int64, copy=False
+        )  # beyond its range, uint64 turns negative: not available
         n_ended = episodes.step_episodes(*self._fixed, state, reward, cost, flags, mask, action, at_once)
         if n_ended < 0:
-            self.refuse(-1 - n_ended, given[-1 - n_ended])
+            self.refuse(-1 - n_ended, actions[-1 - n_ended])
         return state, reward, cost[:, 0] if self._is_column else cost, flags, mask, n_ended
 
     def refuse(self, i: int, action: Any) -> NoReturn:
@@ -250,16 +252,16 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
         which = np.ones(n, np.bool_)
         if options and "reset_mask" in options:
             which = options["reset_mask"]
-            found = f"{type(which).__name__} {getattr(which, 'dtype', '')} {getattr(which, 'shape', '')}"
+            kind = f"{type(which).__name__} {getattr(which, 'dtype', '')} {getattr(which, 'shape', '')}"
             if not isinstance(which, np.ndarray) or which.shape != (n,) or which.dtype != np.bool_:
-                raise SettingError(f"reset_mask must be a bool array of shape ({n},), got {found}")
+                raise SettingError(f"reset_mask must be a bool array of shape ({n},), got {kind}")
             if not which.any():
                 raise SettingError("reset_mask is False everywhere: name an environment to reset")
         if seed is None or np.ndim(seed) == 0:
             one = _seed("seed", seed)
             seeds = [None if one is None else one + i for i in range(n)]
         else:
-            seeds = [_seed(f"seed[{i}]", given) for i, given in enumerate(seed)]
+            seeds = [_seed(f"seed[{i}]", value) for i, value in enumerate(seed)]
             if len(seeds) != n:
                 raise SettingError(f"seed has {len(seeds)} entries; {n} are expected, one an environment")
         if not self._is_reset and not which.all():
@@ -278,13 +280,13 @@ class CMDPVectorEnv(VectorEnv[Any, Any, Any]):
             raise ResetNeeded(
                 f'the episode of environment {which} has ended: reset with options["reset_mask"]'
             )
-        given = actions if isinstance(actions, np.ndarray) else _array(actions)
-        if given.dtype.kind not in "iu" or given.shape != (self.num_envs,):
+        numbers = actions if isinstance(actions, np.ndarray) else _array(actions)
+        if numbers.dtype.kind not in "iu" or numbers.shape != (self.num_envs,):
             raise SettingError(
-                f"actions must be integers of shape ({self.num_envs},), got {given.dtype} {given.shape}"
+                f"actions must be integers of shape ({self.num_envs},), got {numbers.dtype} {numbers.shape}"
             )
         state, reward, cost, (ended, moved, no, yes), mask, n_ended = self._episodes.step(
-            given, self._at_once
+            numbers, self._at_once
         )
         info: dict[str, Any] = {"cost": cost, "_cost": moved, "action_mask": mask, "_action_mask": yes}
         if self._at_once and n_ended:

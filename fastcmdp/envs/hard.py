@@ -89,12 +89,12 @@ def hard_instance(
     >>> bool(abs(best.reward - exact.reward) < 1e-9)
     True
     """
-    given = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
-    size = float(_ROW_BYTES) * given.n_gadgets * (given.n_actions + given.depth)
-    check_memory(size, n_gadgets=given.n_gadgets, n_actions=given.n_actions, depth=given.depth)
-    unit, scale = 1.0 - given.gamma, given.gamma**given.depth
-    utility = (1.0 - 4.0 * given.debt * unit / scale) / 3.0
-    n, length = given.n_gadgets, given.depth
+    settings = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
+    size = float(_ROW_BYTES) * settings.n_gadgets * (settings.n_actions + settings.depth)
+    check_memory(size, n_gadgets=settings.n_gadgets, n_actions=settings.n_actions, depth=settings.depth)
+    unit, scale = 1.0 - settings.gamma, settings.gamma**settings.depth
+    utility = (1.0 - 4.0 * settings.debt * unit / scale) / 3.0
+    n, length = settings.n_gadgets, settings.depth
     # States: o; then for each path i = 0..n its length - 1 steps and its end s_i; last z.
     z = 1 + (n + 1) * length
     first: list[int] = [0]
@@ -115,11 +115,11 @@ def hard_instance(
             state([([(2 + i * length + j, 1.0)], 0.0, 0.0)])
         end = (i + 1) * length
         if i == 0:
-            state([([(end, 1.0)], 0.0, unit * given.slater / scale)])
+            state([([(end, 1.0)], 0.0, unit * settings.slater / scale)])
             continue
         rows = []
-        for a in range(given.n_actions):
-            p = given.raised if given.better == (i, a) else given.stay
+        for a in range(settings.n_actions):
+            p = settings.raised if settings.better == (i, a) else settings.stay
             rows.append(([(end, p), (z, 1.0 - p)], 1.0, utility))
         state(rows)
     state([([(z, 1.0)], 1.0, -1.0)])
@@ -130,7 +130,7 @@ def hard_instance(
         [p for row in branches for _, p in row],
         reward,
         [np.array(gain_of)],
-        gamma=given.gamma,
+        gamma=settings.gamma,
         start=np.eye(z + 1)[0],
         limits=[0.0],
         sense=">=",
@@ -165,11 +165,11 @@ def hard_optimum(
     >>> fc.envs.hard_optimum(gamma=0.5, slater=0.5, debt=0.25).reward
     0.6666666666666666
     """
-    given = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
-    x = given.debt - given.gain
-    most = given.gamma**given.depth / (1.0 - given.gamma)
-    risk = given.slater / (given.slater + x)
-    return HardOptimum(most * risk, most / (given.slater + x), given.slater, risk)
+    settings = _checked(n_gadgets, n_actions, gamma, slater, debt, depth, better, gain)
+    x = settings.debt - settings.gain
+    most = settings.gamma**settings.depth / (1.0 - settings.gamma)
+    risk = settings.slater / (settings.slater + x)
+    return HardOptimum(most * risk, most / (settings.slater + x), settings.slater, risk)
 
 
 class _Checked(NamedTuple):

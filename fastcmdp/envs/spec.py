@@ -96,8 +96,8 @@ def _stated(make: Callable[..., CMDP], settings: dict[str, Any]) -> CMDP:
     if criterion == "discounted":
         return make(**settings)
     plain = make(**{key: value for key, value in settings.items() if key != "gamma"})
-    given = criterion == "episodes" or settings.get("limit") is not None
-    return plain.with_criterion(criterion, limits=plain.limits if given else plain.unit * plain.limits)
+    limited = criterion == "episodes" or settings.get("limit") is not None
+    return plain.with_criterion(criterion, limits=plain.limits if limited else plain.unit * plain.limits)
 
 
 def parse_settings(parts: Iterable[str], where: str) -> dict[str, Value]:

@@ -65,14 +65,14 @@ def from_steps(
     """
     chances = start if isinstance(start, Mapping) else {start: 1.0}
     number = {state: k for k, state in enumerate(chances)}
-    found, m = list(chances), len(names) - 1
+    pairs, m = list(chances), len(names) - 1
     choices, branches = [0], [0]
     target: list[int] = []
     prob: list[float] = []
     actions: list[int] = []
     signals: list[list[float]] = []
-    while len(choices) <= len(found):
-        state = found[len(choices) - 1]
+    while len(choices) <= len(pairs):
+        state = pairs[len(choices) - 1]
         options = step(state)
         if not options:
             raise ModelError(f"state {state!r} has no options: step must give at least one, if only to stay")
@@ -84,9 +84,9 @@ def from_steps(
             rows: dict[int, float] = {}
             for p, after in outcomes:
                 if p != 0.0:
-                    k = number.setdefault(after, len(found))
-                    if k == len(found):
-                        found.append(after)
+                    k = number.setdefault(after, len(pairs))
+                    if k == len(pairs):
+                        pairs.append(after)
                     rows[k] = rows.get(k, 0.0) + p
             target += rows.keys()
             prob += rows.values()
@@ -94,13 +94,13 @@ def from_steps(
             actions.append(action)
             signals.append([reward, *costs])
         choices.append(len(actions))
-        require(len(found) <= MOST_STATES, "states", len(found), f"at most {MOST_STATES:,}", error=ModelError)
+        require(len(pairs) <= MOST_STATES, "states", len(pairs), f"at most {MOST_STATES:,}", error=ModelError)
     table = np.array(signals, np.float64)
-    first = np.zeros(len(found))
+    first = np.zeros(len(pairs))
     first[: len(chances)] = list(chances.values())
     cmdp = CMDP(
         choices, branches, target, prob, table[:, 0], list(table[:, 1:].T), gamma=gamma, start=first,
         limits=np.zeros(m), sense=sense, action_of_choice=actions, names=names,
-        variables=None if variables is None else dict(zip(variables, np.array(found).T, strict=True)),
+        variables=None if variables is None else dict(zip(variables, np.array(pairs).T, strict=True)),
     )  # fmt: skip
     return with_limit(cmdp, limit)

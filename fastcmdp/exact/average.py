@@ -167,20 +167,22 @@ def average_optimum(cmdp: CMDP, *, limits: ArrayLike | None = None) -> AverageOp
     duals = np.maximum(0.0, -result.ineqlin.marginals) if model.n_constraints else np.empty(0)
     policy = policy_of(model, np.maximum(result.x, 0.0))
     law = stationary(model, policy)
-    found = law @ np.column_stack([model.reward, model.costs])
+    averages = law @ np.column_stack([model.reward, model.costs])
     room = sign * (model.limits - model.costs)
     worth = model.reward + room @ duals
     h = -result.eqlin.marginals[: model.n_states]  # HiGHS minimises
     bound = float((worth + step @ h - h[model.choice_state]).max())
-    gap = max(0.0, bound - float(found[0]))
-    short = float((sign * (model.limits - found[1:])).min(initial=0.0))
+    gap = max(0.0, bound - float(averages[0]))
+    short = float((sign * (model.limits - averages[1:])).min(initial=0.0))
     size = 1.0 + np.abs(worth).max()
     if gap > TRUST * size or short < -TRUST * size:
         raise ModelError(
             f"the average optimum is off by {gap:.3g} in value and {-short:.3g} in a limit (the best answer may mix "
             "several recurrent classes): is the model unichain?"
         )
-    return AverageOptimum(float(found[0]), frozen(found[1:]), frozen(duals), frozen(policy), frozen(law), gap)
+    return AverageOptimum(
+        float(averages[0]), frozen(averages[1:]), frozen(duals), frozen(policy), frozen(law), gap
+    )
 
 
 def best_average(cmdp: CMDP, signal: ArrayLike, *, relative: float = 1e-10) -> tuple[float, float, Floats]:

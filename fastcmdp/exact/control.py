@@ -121,10 +121,10 @@ class Control:
         """Values of each signal, where those of the weighted sum are known: the one of most weight is what is left."""
         most = int(np.abs(weights).argmax())
         others = [j for j in range(len(weights)) if j != most]
-        found = np.empty_like(start)
-        found[:, others] = self._solve(chain, right[:, others], start[:, others], relative)
-        found[:, most] = (value - found[:, others] @ weights[others]) / weights[most]
-        return found
+        values = np.empty_like(start)
+        values[:, others] = self._solve(chain, right[:, others], start[:, others], relative)
+        values[:, most] = (value - values[:, others] @ weights[others]) / weights[most]
+        return values
 
     def _loose(self, low: float, high: float) -> float:
         """Residual up to which a policy is worth evaluating, after a sweep that changed values by low to high.

@@ -104,7 +104,7 @@ def deterministic(cmdp: CMDP, nodes: int = 1000) -> Deterministic:
             occupancy = np.zeros(cmdp.n_choices)
             occupancy[allowed] = node.occupancy
             mixed = _mixed_states(cmdp, pi, occupancy)
-            best = max([best, *_rounded(cmdp, pi, mixed)], key=lambda found: found.reward)
+            best = max([best, *_rounded(cmdp, pi, mixed)], key=lambda policy: policy.reward)
             if not mixed.size:
                 continue  # its optimum is deterministic
             here = np.flatnonzero(allowed & (cmdp.choice_state == mixed[0]))
@@ -166,12 +166,12 @@ def _rounded(cmdp: CMDP, pi: Floats, mixed: NDArray[np.int64]) -> list[Determini
     few = mixed[: int(math.log2(MOST_ROUNDINGS))].tolist()
     begin = cmdp.state_to_choice
     options = [begin[s] + np.flatnonzero(pi[begin[s] : begin[s + 1]] > 0.0) for s in few]
-    found = []
+    policies = []
     for chosen in islice(product(*options), MOST_ROUNDINGS):
         choices = base.copy()
         choices[few] = chosen
         policy = one_hot(cmdp, choices)
         value = evaluate(cmdp, policy)
         if (1 - cmdp.gamma) * value.raw[1:].min(initial=0.0) >= -FEASIBLE:
-            found.append(Deterministic(value.reward, value.constraints, frozen(policy), np.inf, False, 0))
-    return found
+            policies.append(Deterministic(value.reward, value.constraints, frozen(policy), np.inf, False, 0))
+    return policies

@@ -225,11 +225,11 @@ def performances(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
         nu = occupancies(cmdp, policies, method)[:, cmdp.choice_state] * policies
         columns = [(nu * signal).sum(axis=1) for signal in cmdp.signals.T]
         return np.stack(columns, axis=1) / (1 - cmdp.gamma)
-    found = np.empty((len(policies), 1 + cmdp.n_constraints))
-    for row, policy in zip(found, policies, strict=True):
+    averages = np.empty((len(policies), 1 + cmdp.n_constraints))
+    for row, policy in zip(averages, policies, strict=True):
         chain, right = Rows(cmdp).chain(policy, cmdp.signals)
         row[:] = expected(cmdp, solve(chain, right, np.inf, method))
-    return found
+    return averages
 
 
 def expected(cmdp: CMDP, state_values: Floats) -> Floats:
@@ -242,14 +242,14 @@ def occupancies(cmdp: CMDP, policies: Floats, method: Method, start: Floats | No
     begin = None if start is None else start[:, None]
     inflow = (1 - cmdp.gamma) * cmdp.start
     if _is_dense(cmdp, method):
-        found = _dense_occupancies(cmdp, policies, inflow, method)
+        rows = _dense_occupancies(cmdp, policies, inflow, method)
     else:
-        found = np.empty((len(policies), cmdp.n_states))
-        for row, policy in zip(found, policies, strict=True):
+        rows = np.empty((len(policies), cmdp.n_states))
+        for row, policy in zip(rows, policies, strict=True):
             chain, _ = Rows(cmdp).chain(policy, np.empty((cmdp.n_choices, 0)))
             row[:] = solve(chain.transposed(), inflow[:, None], 1, method, begin)[:, 0]
-    np.maximum(found, 0.0, out=found)  # rounding may leave -1e-20
-    return cast(Floats, found / found.sum(axis=1, keepdims=True))
+    np.maximum(rows, 0.0, out=rows)  # rounding may leave -1e-20
+    return cast(Floats, rows / rows.sum(axis=1, keepdims=True))
 
 
 def _is_dense(cmdp: CMDP, method: Method) -> bool:
@@ -259,7 +259,7 @@ def _is_dense(cmdp: CMDP, method: Method) -> bool:
 def _dense_occupancies(cmdp: CMDP, policies: Floats, inflow: Floats, method: Method) -> Floats:
     """In blocks that stay in the cache."""
     n_states, n_choices = cmdp.n_states, cmdp.n_choices
-    found = np.empty((len(policies), n_states))
+    rows = np.empty((len(policies), n_states))
     transition = cmdp.transition_matrix().toarray()
     size = max(1, BLOCK_ENTRIES // n_states**2)
     for begin in range(0, len(policies), size):
@@ -277,5 +277,5 @@ def _dense_occupancies(cmdp: CMDP, policies: Floats, inflow: Floats, method: Met
         solution = dense_solve(systems, rhs)
         residual = np.abs(rhs - product(systems, solution)).sum(axis=(1, 2)).max(initial=0.0)
         check_residual(residual, accuracy(cmdp.gamma) * inflow.sum(), method)
-        found[begin : begin + size] = solution[:, :, 0]
-    return found
+        rows[begin : begin + size] = solution[:, :, 0]
+    return rows

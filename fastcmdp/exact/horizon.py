@@ -56,17 +56,17 @@ def horizon(
     share = np.eye(signals.shape[1])[0] if weights is None else np.asarray(weights, dtype=np.float64)
     if share.shape != signals.shape[1:]:
         raise ModelError(f"weights have shape {share.shape}; {signals.shape[1:]} is expected")
-    given = None if policy is None else np.asarray(policy)
-    timed = given is not None and given.shape == (n_steps, model.n_choices)
-    fixed = None if given is None or timed else model.action_probabilities(given)
+    table = None if policy is None else np.asarray(policy)
+    timed = table is not None and table.shape == (n_steps, model.n_choices)
+    fixed = None if table is None or timed else model.action_probabilities(table)
     step, first = model.transition_matrix(), model.state_to_choice[:-1]
     value = np.zeros((model.n_states, signals.shape[1]))
     for t in reversed(range(n_steps)):
         ahead = signals + step @ value
-        if given is None:
+        if table is None:
             value = ahead[_best(model, ahead @ share)]
         else:
-            pi = fixed if fixed is not None else model.action_probabilities(given[t])
+            pi = fixed if fixed is not None else model.action_probabilities(table[t])
             value = np.add.reduceat(pi[:, None] * ahead, first, axis=0)
     return cast(Floats, np.einsum("s,sk->k", model.start, value))
 

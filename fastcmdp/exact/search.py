@@ -48,13 +48,13 @@ def decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterato
     line = _line_of(cmdp, pool, aim)
     search: _OnLine | _ByCuts = _ByCuts(pool, aim, notes) if line is None else _OnLine(pool, line)
     try:
-        found = search.run()
+        outcome = search.run()
     except KeyboardInterrupt:
-        found = search.unfinished() if aim.rates is None else None
-        if found is None:
+        outcome = search.unfinished() if aim.rates is None else None
+        if outcome is None:
             raise
-    if found is not None:
-        yield found
+    if outcome is not None:
+        yield outcome
 
 
 def _line_of(cmdp: CMDP, pool: Pool, aim: Aim) -> Line | None:

@@ -81,16 +81,16 @@ def _end(pool: Pool, best: Optimum, i: int, side: int) -> float:
         over = values[:, 0] - unit * best.raw[0]
         # The optimum's own multipliers may be off by rounding: what they miss is allowed, so that the set is not empty.
         allowed = np.maximum(SETTLED, over + values[:, 1:] @ best.raw_duals) - over
-        found = linprog(
+        program = linprog(
             towards, A_ub=values[:, 1:], b_ub=allowed, bounds=box, method="highs-ds", options=TOLERANCES
         )
-        if found.status != 0:
+        if program.status != 0:
             break
-        last = unit * pool.values[pool.respond(np.append(1.0, found.x))]
+        last = unit * pool.values[pool.respond(np.append(1.0, program.x))]
         over_last = last[0] - unit * best.raw[0]
         missed = max(SETTLED, float(over_last + last[1:] @ best.raw_duals))
-        if over_last + last[1:] @ found.x <= missed + SETTLED + FEASIBLE * found.x.sum():
-            return cast(float, found.x[i])
+        if over_last + last[1:] @ program.x <= missed + SETTLED + FEASIBLE * program.x.sum():
+            return cast(float, program.x[i])
     raise ModelError(
-        f"the range of the multiplier of {pool.cmdp.names[1 + i]} has not settled: {found.message}"
+        f"the range of the multiplier of {pool.cmdp.names[1 + i]} has not settled: {program.message}"
     )

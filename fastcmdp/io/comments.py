@@ -27,34 +27,34 @@ class Comments:
     def add(self, lines: Lines) -> None:
         """Take those of a piece, before its comments are dropped."""
         first = lines.begin[:-1][lines.counts > 0]
-        found = lines.starts[first]
-        found = found[(lines.words[found] & _MASK) == _OPENING]
-        if found.size == 0:
+        starts = lines.starts[first]
+        starts = starts[(lines.words[starts] & _MASK) == _OPENING]
+        if starts.size == 0:
             return
-        ends = lines.breaks[np.searchsorted(lines.breaks, found)]
+        ends = lines.breaks[np.searchsorted(lines.breaks, starts)]
         inside = np.zeros(len(lines.data) + 1, dtype=np.int8)
-        inside[found + 2] = 1
+        inside[starts + 2] = 1
         inside[np.minimum(ends + 1, len(lines.data))] -= 1
         text = lines.data[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
         _mark_empty(text)
         text[np.isin(text, np.frombuffer(b"[&]", np.uint8))] = ord(" ")
         self._texts.append(text.tobytes())
-        self._states += len(found)
+        self._states += len(starts)
 
     def variables(self, n_states: int) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
         """The values by variable, and a note if they are left out."""
         if not self._states:
             return {}, ()
-        told = "values of the states' variables, in comments, are left out"
+        loss = "values of the states' variables, in comments, are left out"
         if self._states != n_states:
-            return {}, (f"{told}: there are {self._states} for {n_states} states",)
+            return {}, (f"{loss}: there are {self._states} for {n_states} states",)
         try:
             text = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in self._texts)
-            found = _parsed(text)
+            values = _parsed(text)
         except ModelError as error:
-            return {}, (f"{told}: of these, {error}",)
-        nameless = found.pop("", None) is not None
-        return found, (f"{told}: one that is true in all states has no name here",) * nameless
+            return {}, (f"{loss}: of these, {error}",)
+        nameless = values.pop("", None) is not None
+        return values, (f"{loss}: one that is true in all states has no name here",) * nameless
 
 
 def valuation_comments(
@@ -90,13 +90,13 @@ def _parsed(text: bytes) -> dict[str, NDArray[Any]]:
         raise ModelError(
             f"number {int(odd[0]) + 1 if odd.size else 1} has another number of variables than the first"
         )
-    found: dict[str, NDArray[Any]] = {}
+    columns: dict[str, NDArray[Any]] = {}
     for starts, ends in lines.columns(width):
         name, values = _column(lines, starts, ends)
-        if name in found and name:
+        if name in columns and name:
             raise ModelError(f"the variable {name!r} stands twice")
-        found[name] = values
-    return found
+        columns[name] = values
+    return columns
 
 
 def _column(lines: Lines, starts: Ints, ends: Ints) -> tuple[str, NDArray[Any]]:
@@ -104,12 +104,12 @@ def _column(lines: Lines, starts: Ints, ends: Ints) -> tuple[str, NDArray[Any]]:
     equals = lines.find("=", starts, ends)
     negated = lines.data[starts] == ord("!")
     names = Vocabulary()
-    told = lines.data[starts] != ord(EMPTY)
-    lines.names((starts + negated)[told], equals[told], names)
+    filled = lines.data[starts] != ord(EMPTY)
+    lines.names((starts + negated)[filled], equals[filled], names)
     whole = (equals == ends).all()
     if not names.names:
-        return "", told
-    if len(names.names) != 1 or not (whole or ((equals < ends) & told).all()):
+        return "", filled
+    if len(names.names) != 1 or not (whole or ((equals < ends) & filled).all()):
         raise ModelError(f"{lines.text(int(starts[0]), int(ends[0]))} does not recur in each")
     if whole:
         return names.names[0], ~negated

@@ -263,13 +263,13 @@ def checked_rows(
         A number is negative, not finite or above 1; a row misses 1 by more than text rounding explains.
     """
     eps = precision(prob.dtype)
-    given = rounded_up(prob.astype(np.float64), eps)
-    bad = np.flatnonzero(~((given >= 0.0) & (given <= (np.inf if renormalize else 1.0 + MOST_OFF))))
+    numbers = rounded_up(prob.astype(np.float64), eps)
+    bad = np.flatnonzero(~((numbers >= 0.0) & (numbers <= (np.inf if renormalize else 1.0 + MOST_OFF))))
     if bad.size:
         row = int(np.searchsorted(offsets, bad[0], side="right")) - 1
-        raise ModelError(f"{place(row)} has probability {given[bad[0]]}; it must be in [0, 1]")
+        raise ModelError(f"{place(row)} has probability {numbers[bad[0]]}; it must be in [0, 1]")
     lengths = np.diff(offsets)
-    sums = np.add.reduceat(given, offsets[:-1])
+    sums = np.add.reduceat(numbers, offsets[:-1])
     off = np.abs(sums - 1.0)
     exact = 64.0 * EPS * np.sqrt(lengths)
     text = np.minimum((lengths + 10) / 2 * 10.0 ** -max(digits, LEAST_DIGITS), MOST_OFF)
@@ -284,7 +284,7 @@ def checked_rows(
         )
     rough = np.flatnonzero(off > exact)
     if rough.size == 0:
-        return given, ()
+        return numbers, ()
     sums[off <= exact] = 1.0
     worst = int(rough[off[rough].argmax()])
     reason = ", as rounded numbers do" if (off <= explained).all() else ", which rounding does not explain"
@@ -292,7 +292,7 @@ def checked_rows(
         f"{rough.size} of {len(sums)} rows of probabilities miss 1 by up to {off[worst]:.1e}{reason} "
         f"({place(worst)}); they were divided by their sums"
     )
-    return given / np.repeat(sums, lengths), (note,)
+    return numbers / np.repeat(sums, lengths), (note,)
 
 
 def uniform(states: ArrayLike, n_states: int) -> Floats | None:

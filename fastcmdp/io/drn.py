@@ -130,10 +130,10 @@ def write(description: Description, place: Place) -> None:
 
 def _header(text: bytes) -> _Header:
     header = _Header()
-    found = re.search(rb"^@model[ \t]*\r?(?:\n|\Z)", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rb"^@model[ \t]*\r?(?:\n|\Z)", text, re.MULTILINE)
+    if match is None:
         raise ModelError("not a DRN file: no line '@model' ends its header")
-    header.end = found.end()
+    header.end = match.end()
     try:
         lines = text[: header.end].decode("utf-8").split("\n")
     except UnicodeDecodeError:
@@ -222,12 +222,12 @@ def _add(lines: Lines, body: _Body, header: _Header) -> None:
     body.targets.append(targets.astype(np.int32))
     body.probabilities.append(probabilities)
     body.digits = max(body.digits, digits)
-    for owners, found, before, rewards in (
+    for owners, lists, before, rewards in (
         (states, brackets[0], body.states, body.state_rewards),
         (actions, brackets[1], body.choices, body.choice_rewards),
     ):
-        if found.closing.size:
-            rewards.append((before + np.flatnonzero(found.has), _lists_of(lines, owners, found, body.width)))
+        if lists.closing.size:
+            rewards.append((before + np.flatnonzero(lists.has), _lists_of(lines, owners, lists, body.width)))
     body.actions.append(lines.names(*lines.spans(begin[actions] + 1), body.names))
     _add_labels(lines, states, brackets[0].has, body)
     extra = np.flatnonzero(lines.counts[actions] != 2 + brackets[1].has * max(body.width, 0))
@@ -270,7 +270,7 @@ def _prepare(lines: Lines, body: _Body, lines_of: Sequence[Ints]) -> list[_Brack
         line = np.searchsorted(lines.breaks, colons)
         counts = np.bincount(line, minlength=len(lines.breaks))[tight]
         lines.data[colons[np.isin(line, tight)]] = ord(" ")
-    if tight.size or any(found.closing.size for found in brackets):
+    if tight.size or any(lists.closing.size for lists in brackets):
         lines.cut()
     if tight.size:
         wrong = tight[(lines.counts[tight] != 2) | (counts != 1)]
@@ -342,9 +342,9 @@ def _add_labels(lines: Lines, states: Ints, has: NDArray[np.bool_], body: _Body)
             text = bytes(lines.data[start:end]).decode("utf-8")
         except UnicodeDecodeError:
             raise lines.error(start, "a label that is not UTF-8") from None
-        found = [quote or word for quote, word in _LABELS.findall(text)]
-        body.labelled.append(np.full(len(found), body.states + i))
-        body.label_codes.append(np.array([body.labels.code(label) for label in found], dtype=np.int64))
+        words = [quote or word for quote, word in _LABELS.findall(text)]
+        body.labelled.append(np.full(len(words), body.states + i))
+        body.label_codes.append(np.array([body.labels.code(label) for label in words], dtype=np.int64))
 
 
 def _check_order(lines: Lines, body: _Body, states: Ints, actions: Ints, branches: Ints) -> None:

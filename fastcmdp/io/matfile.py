@@ -27,7 +27,7 @@ _TEXTS = {1: "latin-1", 2: "latin-1", 16: "utf-8", 4: "utf-16", 17: "utf-16", 18
 _LOGICAL, _COMPLEX = 0x200, 0x800
 
 
-class Sparse(NamedTuple):
+class SparseMatrix(NamedTuple):
     """A sparse matrix: entries in columns one after the other."""
 
     rows: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Sparse(NamedTuple):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Variables by name: arrays, str, `Sparse`, or lists of these; None for what is passed over."""
+    """Variables by name: arrays, str, `SparseMatrix`, or lists of these; None for what is passed over."""
     with opened(path) as file:
         data = file.read()
     if data[124:128] not in (b"\x00\x01IM", b"\x01\x00MI"):
@@ -62,12 +62,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(variables: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write arrays, str, `Sparse`, or lists of these as a compressed `.mat` file."""
+    """Write arrays, str, `SparseMatrix`, or lists of these as a compressed `.mat` file."""
     from scipy.io import savemat  # slow to import, and needed here only
     from scipy.sparse import csc_matrix
 
     def prepared(value: Any) -> Any:
-        if isinstance(value, Sparse):
+        if isinstance(value, SparseMatrix):
             return csc_matrix((value.values, (value.rows, value.columns)), shape=value.shape)
         if isinstance(value, list):
             cells = np.empty((1, len(value)), dtype=object)
@@ -163,7 +163,7 @@ def _text(kind: int, content: bytes, order: str) -> str:
         raise ModelError(f"damaged .mat file: {error}") from None
 
 
-def _sparse(parts: list[NDArray[Any]], shape: tuple[int, ...]) -> Sparse:
+def _sparse(parts: list[NDArray[Any]], shape: tuple[int, ...]) -> SparseMatrix:
     if len(parts) != 3 or len(shape) != 2:
         raise ModelError("damaged .mat file: a sparse matrix that cannot be read")
     rows, bounds, values = parts[0].astype(np.int64), parts[1].astype(np.int64), parts[2]
@@ -174,4 +174,4 @@ def _sparse(parts: list[NDArray[Any]], shape: tuple[int, ...]) -> Sparse:
     if len(rows) != len(values) or (rows.size and not 0 <= rows.min() <= rows.max() < shape[0]):
         raise ModelError("damaged .mat file: the rows of a sparse matrix do not fit its entries")
     columns = np.repeat(np.arange(shape[1]), np.diff(bounds))
-    return Sparse(rows, columns, values, (shape[0], shape[1]))
+    return SparseMatrix(rows, columns, values, (shape[0], shape[1]))

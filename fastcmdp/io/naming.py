@@ -102,7 +102,7 @@ def with_problem(
     return replace(description, problem=problem, start=chosen)
 
 
-def parse_constraints(given: str | Iterable[str]) -> list[Constraint]:
+def parse_constraints(limits: str | Iterable[str]) -> list[Constraint]:
     """Constraints from text.
 
     Examples
@@ -110,7 +110,7 @@ def parse_constraints(given: str | Iterable[str]) -> list[Constraint]:
     >>> parse_constraints("attacks <= 0.25")
     [Constraint(name='attacks', sense='<=', limit=0.25)]
     """
-    lines = [given] if isinstance(given, str) else list(given)
+    lines = [limits] if isinstance(limits, str) else list(limits)
     return [_constraint(line) for line in lines]
 
 
@@ -200,7 +200,7 @@ def summary(description: Description) -> dict[str, Any]:
         "branches": description.n_branches,
         "choices_of_a_state": [int(lengths.min()), int(lengths.max())],
         "rewards": rewards,
-        "labels": {name: len(found) for name, found in description.labels.items()},
+        "labels": {name: len(members) for name, members in description.labels.items()},
         "initial_states": states[:10].tolist(),
         "n_initial_states": len(states),
         "start_is_uniform": is_uniform,
@@ -215,60 +215,64 @@ def summary(description: Description) -> dict[str, Any]:
 
 def text_summary(description: Description) -> str:
     """`summary` as lines to read."""
-    told = summary(description)
-    low, high = told["choices_of_a_state"]
+    contents = summary(description)
+    low, high = contents["choices_of_a_state"]
     lines = [
-        f"{told['states']} states, {told['choices']} choices ({low} to {high} a state), "
-        f"{told['branches']} branches"
+        f"{contents['states']} states, {contents['choices']} choices ({low} to {high} a state), "
+        f"{contents['branches']} branches"
     ]
-    if told["rewards"]:
+    if contents["rewards"]:
         lines.append("rewards (range over choices):")
-    for name, reward in told["rewards"].items():
+    for name, reward in contents["rewards"].items():
         kinds = f"on {', '.join(reward['on'])}" if reward["on"] else "zero everywhere"
         lines.append(f"  {visible(name)}: {reward['least']:g} to {reward['greatest']:g}, {kinds}")
-    if told["labels"]:
+    if contents["labels"]:
         lines.append("labels (states that have them); label:NAME counts visits:")
-    lines += [f"  {visible(name)}: {count}" for name, count in told["labels"].items()]
-    if told["n_initial_states"] == 0:
+    lines += [f"  {visible(name)}: {count}" for name, count in contents["labels"].items()]
+    if contents["n_initial_states"] == 0:
         lines.append("start: none; give one")
     else:
-        shown = ", ".join(map(str, told["initial_states"]))
-        shown += ", ..." if told["n_initial_states"] > len(told["initial_states"]) else ""
+        shown = ", ".join(map(str, contents["initial_states"]))
+        shown += ", ..." if contents["n_initial_states"] > len(contents["initial_states"]) else ""
         kind = (
-            "" if told["n_initial_states"] == 1 else ", uniform" if told["start_is_uniform"] else ", weighted"
+            ""
+            if contents["n_initial_states"] == 1
+            else ", uniform"
+            if contents["start_is_uniform"]
+            else ", weighted"
         )
-        lines.append(f"start: {told['n_initial_states']} states ({shown}){kind}")
-    if told["actions"]:
-        names = [visible(name) or "(no name)" for name in told["actions"][:20]]
-        names += ["..."] if len(told["actions"]) > 20 else []
+        lines.append(f"start: {contents['n_initial_states']} states ({shown}){kind}")
+    if contents["actions"]:
+        names = [visible(name) or "(no name)" for name in contents["actions"][:20]]
+        names += ["..."] if len(contents["actions"]) > 20 else []
         lines.append(f"actions: {', '.join(names)}")
-    if told["variables"]:
-        lines.append(f"variables of a state: {', '.join(map(visible, told['variables']))}")
+    if contents["variables"]:
+        lines.append(f"variables of a state: {', '.join(map(visible, contents['variables']))}")
         lines.append(f"  state 0: {name_of_state(description.variables, 0)}")
-    if told["gamma"] is not None:
-        gamma = told["gamma"]
+    if contents["gamma"] is not None:
+        gamma = contents["gamma"]
         lines.append(f"gamma: {gamma if isinstance(gamma, str) else format(gamma, 'g')}")
-    if told["reward"] is not None:
-        goal = f"maximise {told['reward']}" + "".join(f", {line}" for line in told["constraints"])
+    if contents["reward"] is not None:
+        goal = f"maximise {contents['reward']}" + "".join(f", {line}" for line in contents["constraints"])
         lines.append(visible(goal))
-    lines += [f"note: {visible(note)}" for note in told["notes"]]
+    lines += [f"note: {visible(note)}" for note in contents["notes"]]
     return "\n".join(lines)
 
 
 def _constraint(line: str) -> Constraint:
     asked = f"constraint {line!r}: 'NAME <= NUMBER' or 'NAME >= NUMBER' is expected"
-    found = _CONSTRAINT.fullmatch(line) if isinstance(line, str) else None
-    if found is None or not found[1] or not found[3]:
+    match = _CONSTRAINT.fullmatch(line) if isinstance(line, str) else None
+    if match is None or not match[1] or not match[3]:
         raise ModelError(asked)
-    if found[2] not in _SENSES:
-        raise ModelError(f"{asked}; {found[2]!r} is none of these")
+    if match[2] not in _SENSES:
+        raise ModelError(f"{asked}; {match[2]!r} is none of these")
     try:
-        limit = float(found[3])
+        limit = float(match[3])
     except ValueError:
-        raise ModelError(f"{asked}; {found[3]!r} is no number") from None
+        raise ModelError(f"{asked}; {match[3]!r} is no number") from None
     if not math.isfinite(limit):
-        raise ModelError(f"{asked}; {found[3]!r} is not finite")
-    return Constraint(found[1], _SENSES[found[2]], limit)
+        raise ModelError(f"{asked}; {match[3]!r} is not finite")
+    return Constraint(match[1], _SENSES[match[2]], limit)
 
 
 def _only_reward(description: Description) -> str:

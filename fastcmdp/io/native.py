@@ -141,16 +141,17 @@ def _strings(meta: dict[str, Any], key: str) -> list[str]:
 
 
 def _problem(meta: dict[str, Any]) -> Problem:
-    gamma, reward, given = meta.get("gamma"), meta.get("reward"), meta.get("constraints")
+    gamma, reward, constraints = meta.get("gamma"), meta.get("reward"), meta.get("constraints")
     if not (gamma is None or isinstance(gamma, float) or gamma in ("average", "episodes")) or not (
         reward is None or isinstance(reward, str)
     ):
         raise ModelError("'gamma' in 'meta' must be a number or a criterion, 'reward' a name")
-    if given is None:
+    if constraints is None:
         return Problem(gamma, reward, None)
     kinds = (str, str, float)
-    if not isinstance(given, list) or not all(
-        isinstance(entry, list) and len(entry) == 3 and all(map(isinstance, entry, kinds)) for entry in given
+    if not isinstance(constraints, list) or not all(
+        isinstance(entry, list) and len(entry) == 3 and all(map(isinstance, entry, kinds))
+        for entry in constraints
     ):
         raise ModelError("'constraints' in 'meta' must be a list of [name, sense, limit]")
-    return Problem(gamma, reward, tuple(Constraint(*entry) for entry in given))
+    return Problem(gamma, reward, tuple(Constraint(*entry) for entry in constraints))

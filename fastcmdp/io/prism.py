@@ -42,33 +42,33 @@ _FILE = re.compile(r"(.*?)(\.[a-z]+)?(\.(?:gz|xz))?", re.DOTALL | re.IGNORECASE)
 
 def read(place: Place) -> Description:
     """The description of a `.tra` and what goes with it."""
-    found = beside(place.path) if place.files is None else list(place.files)
-    odd = [file for file in found if _ending(file) not in PARTS]
+    files = beside(place.path) if place.files is None else list(place.files)
+    odd = [file for file in files if _ending(file) not in PARTS]
     if odd:
         raise ModelError(f"{odd[0]}: files that go with a .tra end in .lab, .sta, .srew or .trew")
     model, actions, names, notes = model_of(*entries(place.path), place.renormalize)
     n_states = len(model.state_to_choice) - 1
-    labels, told = _labels(found, n_states)
-    parts = _rewards(found, place.path, model)
+    labels, comment = _labels(files, n_states)
+    parts = _rewards(files, place.path, model)
     variables: dict[str, NDArray[Any]] = {}
-    for file in found:
+    for file in files:
         if _ending(file) == ".sta":
             with about(file.name):
                 variables |= variables_in(file, n_states)
     initial = labels.pop(INITIAL, np.empty(0, dtype=np.int64))
     rewards = {
         name: compact(model.choice_to_branch, part.get(".srew"), None, part.get(".trew"))
-        for name, part in zip(renamed(parts, told, "rewards"), parts.values(), strict=True)
+        for name, part in zip(renamed(parts, comment, "rewards"), parts.values(), strict=True)
     }
     return Description(
         *model,
         rewards=rewards,
-        labels=dict(zip(renamed(labels, told, "labels"), labels.values(), strict=True)),
+        labels=dict(zip(renamed(labels, comment, "labels"), labels.values(), strict=True)),
         start=uniform(initial, n_states),
         actions=actions,
-        action_names=tuple(renamed(names, told, "actions")),
+        action_names=tuple(renamed(names, comment, "actions")),
         notes=notes,
-        variables=dict(zip(renamed(variables, told, "variables"), variables.values(), strict=True)),
+        variables=dict(zip(renamed(variables, comment, "variables"), variables.values(), strict=True)),
     )
 
 
@@ -76,7 +76,7 @@ def beside(path: Path) -> list[Path]:
     """The files that go with a `.tra`: the same name, or with a number behind it for one of several rewards."""
     stem = _stem(path)
     pattern = re.compile(re.escape(stem) + r"(\d*)(\.lab|\.sta|\.srew|\.trew)(?:\.gz|\.xz)?")
-    found: list[tuple[bool, int, str, Path]] = []
+    files: list[tuple[bool, int, str, Path]] = []
     for file in path.parent.iterdir():
         match = pattern.fullmatch(file.name)
         if match is None or not file.is_file() or (match[1] and match[2] in (".lab", ".sta")):
@@ -85,8 +85,8 @@ def beside(path: Path) -> list[Path]:
         if not match[1] or not any(
             _named(path, match[1] + ".tra" + end).exists() for end in ("", ".gz", ".xz")
         ):
-            found.append((match[2] in (".srew", ".trew"), int(match[1] or 0), match[2], file))
-    return [file for *_, file in sorted(found)]
+            files.append((match[2] in (".srew", ".trew"), int(match[1] or 0), match[2], file))
+    return [file for *_, file in sorted(files)]
 
 
 def write(description: Description, place: Place) -> None:
@@ -139,23 +139,23 @@ def _named(path: Path, ending: str) -> Path:
 def _labels(files: Sequence[Path], n_states: int) -> tuple[dict[str, Ints], Any]:
     """The labels in all `.lab` files, and what a comment there says of names."""
     labels: dict[str, Ints] = {}
-    told: Any = None
+    remark: Any = None
     for file in files:
         if _ending(file) == ".lab":
             with about(file.name):
-                found, comment = labels_in(file, n_states)
-                twice = labels.keys() & found.keys()
+                own, comment = labels_in(file, n_states)
+                twice = labels.keys() & own.keys()
                 if twice:
                     raise ModelError(f"label {min(twice)!r} is in two files")
-            labels |= found
-            told = told or comment
-    return labels, told
+            labels |= own
+            remark = remark or comment
+    return labels, remark
 
 
 def _rewards(files: Sequence[Path], path: Path, model: Table) -> dict[str, dict[str, NDArray[np.float64]]]:
     """The parts of all rewards by their names; a file whose head gives none has that of its other half."""
     parts: dict[str, dict[str, NDArray[np.float64]]] = {}
-    found = []
+    rewards = []
     name_of: dict[Path, str] = {}
     for file in files:
         kind = _ending(file)
@@ -166,10 +166,10 @@ def _rewards(files: Sequence[Path], path: Path, model: Table) -> dict[str, dict[
                     if kind == ".srew"
                     else branch_reward(file, model)
                 )
-            found.append((file, kind, name, values))
+            rewards.append((file, kind, name, values))
             if name is not None:
                 name_of.setdefault(_named(file, ""), name)
-    for file, kind, name, values in found:
+    for file, kind, name, values in rewards:
         name = name or name_of.get(_named(file, "")) or _default_name(file, path)
         if kind in parts.setdefault(name, {}):
             what = "states" if kind == ".srew" else "branches"

@@ -42,33 +42,33 @@ def labels_in(path: Path, n_states: int) -> tuple[dict[str, Ints], Any]:
             is_label = np.ones(len(lines.starts), dtype=np.bool_)
             is_label[first] = False
             spans = lines.spans(np.flatnonzero(is_label))
-            found = (
+            numbers = (
                 lines.integers(*spans, "a label") if vocabulary is None else lines.names(*spans, vocabulary)
             )
-            unknown = np.flatnonzero(found >= len(names))
+            unknown = np.flatnonzero(numbers >= len(names))
             if unknown.size:
                 raise lines.error(int(spans[0][unknown[0]]), "a label that is not declared")
             states.append(np.repeat(owners, counts))
-            codes.append(found)
+            codes.append(numbers)
     return grouped(np.concatenate(states), np.concatenate(codes), names), comment
 
 
 def _declared(text: bytes) -> tuple[list[str], Vocabulary | None, int, Any]:
     """Labels declared in a `.lab`; for the older style of Storm their vocabulary; the end of that; comments."""
-    at, told = 0, None
+    at, comment = 0, None
     while at < len(text):
         end = text.find(b"\n", at) + 1 or len(text)
         line = text[at:end].decode("utf-8", "replace").strip()
         if line.startswith("# " + ALIASES):
-            told = parsed_aliases(line.removeprefix("# "))
+            comment = parsed_aliases(line.removeprefix("# "))
         if line == "#DECLARATION":
-            found = re.compile(rb"\s#END[ \t]*\r?(?:\n|\Z)").search(text, end - 1)
-            if found is None:
+            match = re.compile(rb"\s#END[ \t]*\r?(?:\n|\Z)").search(text, end - 1)
+            if match is None:
                 raise ModelError("'#DECLARATION' without '#END'")
             vocabulary = Vocabulary()
-            for word in text[end : found.start()].decode("utf-8", "replace").split():
+            for word in text[end : match.start()].decode("utf-8", "replace").split():
                 vocabulary.code(word)
-            return vocabulary.names, vocabulary, found.end(), told
+            return vocabulary.names, vocabulary, match.end(), comment
         if line and not line.startswith("#"):
             pairs = _DECLARED.findall(line)
             if not pairs or _DECLARED.sub("", line).strip():
@@ -80,7 +80,7 @@ def _declared(text: bytes) -> tuple[list[str], Vocabulary | None, int, Any]:
                 names
             ):
                 raise ModelError("labels must be numbered from 0 and differ")
-            return names, None, end, told
+            return names, None, end, comment
         at = end
     raise ModelError("the file has no declaration of labels")
 

@@ -100,10 +100,10 @@ def head_of(text: bytes, n_states: int | None) -> Head:
         number += 1
         if line and not line.startswith("#"):
             break
-        if found := _NAME.match(line):
-            reward = found[1]
-        if found := _TYPE.match(line):
-            word = found[1].lower()
+        if match := _NAME.match(line):
+            reward = match[1]
+        if match := _TYPE.match(line):
+            word = match[1].lower()
             _refuse_other_kinds(word, number)
         at = end
     else:

@@ -20,7 +20,7 @@ def label_lines(labels: Mapping[str, Ints], comment: str) -> Iterator[str]:
     yield f"# {comment}\n" if comment else ""
     yield " ".join(f'{i}="{name}"' for i, name in enumerate(labels)) + "\n"
     states = np.concatenate(list(labels.values()))
-    codes = np.repeat(np.arange(len(labels)), [len(found) for found in labels.values()])
+    codes = np.repeat(np.arange(len(labels)), [len(members) for members in labels.values()])
     order = np.argsort(states, kind="stable")
     states, codes = states[order], codes[order]
     begin = np.flatnonzero(np.append(True, np.diff(states) != 0)[: len(states)])
@@ -59,23 +59,23 @@ def branch_reward_lines(title: str, description: Description, reward: Reward) ->
     owners = np.repeat(np.arange(description.n_choices), lengths)
     keys = np.sort(owners * description.n_states + description.branch_target)
     # Where a target stands twice in a choice, zeros must be told for entries to be matched one to one.
-    told = np.ones(len(values), dtype=np.bool_) if (np.diff(keys) == 0).any() else values != 0
-    yield f"{title}# Transition rewards\n{description.n_states} {description.n_choices} {told.sum()}\n"
-    yield from _branch_lines(description, values, told, None)
+    written = np.ones(len(values), dtype=np.bool_) if (np.diff(keys) == 0).any() else values != 0
+    yield f"{title}# Transition rewards\n{description.n_states} {description.n_choices} {written.sum()}\n"
+    yield from _branch_lines(description, values, written, None)
 
 
 def transition_lines(description: Description, action_words: Sequence[str]) -> Iterator[str]:
     yield f"{description.n_states} {description.n_choices} {description.n_branches}\n"
-    told = np.ones(description.n_branches, dtype=np.bool_)
+    written = np.ones(description.n_branches, dtype=np.bool_)
     words: list[str] | None = None
     if description.actions is not None:
         numbers = description.actions.tolist()
         words = [action_words[a] for a in numbers] if action_words else list(map(str, numbers))
-    yield from _branch_lines(description, description.branch_prob, told, words)
+    yield from _branch_lines(description, description.branch_prob, written, words)
 
 
 def _branch_lines(
-    description: Description, values: NDArray[np.float64], told: NDArray[np.bool_], words: list[str] | None
+    description: Description, values: NDArray[np.float64], written: NDArray[np.bool_], words: list[str] | None
 ) -> Iterator[str]:
     """Lines `s k t value [word of the choice]` of the branches to be told."""
     choice_state = description.choice_state
@@ -83,9 +83,9 @@ def _branch_lines(
     for start in range(0, description.n_choices, CHOICES_AT_A_TIME):
         stop = min(start + CHOICES_AT_A_TIME, description.n_choices)
         first, last = description.choice_to_branch[[start, stop]]
-        chosen = first + np.flatnonzero(told[first:last])
+        chosen = first + np.flatnonzero(written[first:last])
         owners = np.repeat(np.arange(start, stop), np.diff(description.choice_to_branch[start : stop + 1]))
-        owners = owners[told[first:last]]
+        owners = owners[written[first:last]]
         heads = [
             f"{s} {k} "
             for s, k in zip(choice_state[start:stop].tolist(), numbers[start:stop].tolist(), strict=True)

@@ -147,8 +147,8 @@ class Lines:
     def find(self, byte: str, starts: Ints, ends: Ints) -> Ints:
         """The first such byte of each span, or its end where there is none."""
         places = np.append(np.flatnonzero(self.data == ord(byte)), len(self.data))
-        found: Ints = np.minimum(places[np.searchsorted(places, starts)], ends)
-        return found
+        positions: Ints = np.minimum(places[np.searchsorted(places, starts)], ends)
+        return positions
 
     def integers(self, starts: Ints, ends: Ints, what: str) -> Ints:
         """Unsigned integers below 2^31 in spans of the text."""
@@ -159,8 +159,8 @@ class Lines:
         bad = np.flatnonzero(~good | (values >= 1 << 31))
         if bad.size:
             i = int(bad[0])
-            found = self.text(int(starts[i]), int(ends[i]))
-            raise self.error(int(starts[i]), f"{what} must be an integer in 0..2147483647, found {found}")
+            word = self.text(int(starts[i]), int(ends[i]))
+            raise self.error(int(starts[i]), f"{what} must be an integer in 0..2147483647, found {word}")
         return values.astype(np.int64)
 
     def numbers(self, starts: Ints, ends: Ints, what: str) -> tuple[Floats, int]:
@@ -244,8 +244,8 @@ class Lines:
             except UnicodeDecodeError:
                 shown = self.text(int(starts[i]), int(ends[i]))
                 raise self.error(int(starts[i]), f"a name that is not UTF-8: {shown}") from None
-        found: Ints = np.array(table, dtype=np.int64)[codes][runs]
-        return found
+        numbers: Ints = np.array(table, dtype=np.int64)[codes][runs]
+        return numbers
 
     def spans(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Starts and ends of tokens."""

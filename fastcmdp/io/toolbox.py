@@ -31,7 +31,7 @@ from fastcmdp.io.description import (
     checked_rows,
     compact,
 )
-from fastcmdp.io.matfile import Sparse
+from fastcmdp.io.matfile import SparseMatrix
 from fastcmdp.io.place import AXES, Place
 from fastcmdp.npz import read_arrays, write_arrays
 from fastcmdp.rows import MOST_OFF, precision, rounded_up
@@ -56,9 +56,9 @@ def write(description: Description, place: Place) -> None:
 def described(arrays: Mapping[str, Any], place: Place) -> Description:
     """The description in such arrays."""
     if "P" not in arrays:
-        found = ", ".join(list(arrays)[:20]) or "none"
+        names = ", ".join(list(arrays)[:20]) or "none"
         raise ModelError(
-            f"no model: neither one that fastcmdp saved nor an array 'P' is among its arrays ({found})"
+            f"no model: neither one that fastcmdp saved nor an array 'P' is among its arrays ({names})"
         )
     axes, axes_notes = _axes_of(arrays["P"], place.axes or _said_axes(arrays), place.renormalize)
     entries, shape = _entries(arrays["P"], "P", axes)
@@ -288,7 +288,7 @@ def _signal(
     n_states, n_actions = shape
     if _are_cells(array, shape):
         return "branches", _at_entries(_entries(array, what, axes)[0], entries, shape)
-    if isinstance(array, Sparse):
+    if isinstance(array, SparseMatrix):
         array = (
             _dense(array) if array.shape in ((n_states, n_actions), (n_states, 1), (1, n_states)) else None
         )
@@ -330,18 +330,18 @@ def _at_entries(have: _Entries, want: _Entries, shape: tuple[int, int]) -> NDArr
     return np.where(keys[at] == asked, have[3][at].astype(np.float64), 0.0)
 
 
-def _matrix(part: Any, what: str) -> Sparse:
-    if isinstance(part, Sparse):
+def _matrix(part: Any, what: str) -> SparseMatrix:
+    if isinstance(part, SparseMatrix):
         _real(part.values, what)
         return part
     array = _real(part, what)
     if array.ndim != 2:
         raise ModelError(f"{what} has shape {array.shape}; it must be (S, S)")
     rows, columns = np.nonzero(array)
-    return Sparse(rows, columns, array[rows, columns], (array.shape[0], array.shape[1]))
+    return SparseMatrix(rows, columns, array[rows, columns], (array.shape[0], array.shape[1]))
 
 
-def _dense(matrix: Sparse) -> NDArray[np.float64]:
+def _dense(matrix: SparseMatrix) -> NDArray[np.float64]:
     array = np.zeros(matrix.shape)
     np.add.at(array, (matrix.rows, matrix.columns), matrix.values)
     return array
@@ -413,13 +413,13 @@ def _action_names(arrays: Mapping[str, Any], n_actions: int) -> tuple[str, ...]:
 
 def _cells(
     description: Description, actions: NDArray[np.int64], states: NDArray[np.int64], n_actions: int
-) -> list[Sparse]:
+) -> list[SparseMatrix]:
     shape = description.n_states, description.n_states
     cells = []
     for a in range(n_actions):
         chosen = np.flatnonzero(actions == a)
         targets = description.branch_target[chosen].astype(np.int64)
-        cells.append(Sparse(states[chosen], targets, description.branch_prob[chosen], shape))
+        cells.append(SparseMatrix(states[chosen], targets, description.branch_prob[chosen], shape))
     return cells
 
 

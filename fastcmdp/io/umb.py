@@ -115,16 +115,16 @@ def read(place: Place) -> Description:
     if target.size and target.max() >= index.states:
         b = int(target.argmax())
         raise ModelError(f"branch {b} leads to state {target[b]}; there are {index.states} states")
-    given = _values(parts["branch-to-probability.bin"], index.probability, "branch-to-probability.bin")
-    prob, notes = checked_rows(choice_to_branch, given, TEXT_DIGITS, name_of, place.renormalize)
+    weights = _values(parts["branch-to-probability.bin"], index.probability, "branch-to-probability.bin")
+    prob, notes = checked_rows(choice_to_branch, weights, TEXT_DIGITS, name_of, place.renormalize)
     rewards = {}
     for key, (reward, kinds, numbers) in index.rewards.items():
-        found: dict[str, Any] = dict.fromkeys(_KINDS)
+        columns: dict[str, Any] = dict.fromkeys(_KINDS)
         for kind in kinds:
             member = f"annotations/rewards/{key}/{kind}/values.bin"
             if member in parts:
-                found[kind] = _values(parts[member], numbers, member)
-        rewards[reward] = compact(choice_to_branch, **found)
+                columns[kind] = _values(parts[member], numbers, member)
+        rewards[reward] = compact(choice_to_branch, **columns)
     labels = {
         label: _marked(parts.get(f"annotations/aps/{key}/states/values.bin"), index.states)
         for key, label in index.labels.items()
@@ -186,12 +186,12 @@ def _index_of(source: Unpacked) -> _Index:
 
 def _parsed(text: bytes) -> _Index:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
             raise ModelError(f"{INDEX} has {twice!r} twice")
-        return found
+        return entries
 
     try:
         index = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
@@ -307,10 +307,10 @@ def _actions(parts: Mapping[str, bytes], index: _Index) -> tuple[NDArray[np.int3
         return None, ()
     values = np.zeros(index.choices, dtype=np.int32)
     if "actions/choices/values.bin" in parts:
-        given = np.frombuffer(parts["actions/choices/values.bin"], "<u4")
-        if given.max() >= min(index.actions, MAX_STATES):
-            raise ModelError(f"an action {given.max()}; {INDEX} says {index.actions} actions")
-        values = given.astype(np.int32)
+        numbers = np.frombuffer(parts["actions/choices/values.bin"], "<u4")
+        if numbers.max() >= min(index.actions, MAX_STATES):
+            raise ModelError(f"an action {numbers.max()}; {INDEX} says {index.actions} actions")
+        values = numbers.astype(np.int32)
     if "actions/choices/string-mapping.bin" not in parts:
         return values, ()
     strings = parts.get("actions/choices/strings.bin")
@@ -431,7 +431,7 @@ def _bits(states: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
 
 def _identifier(name: str, taken: Mapping[str, Any]) -> str:
     """A name in the letters that a UMB identifier may have; other bytes as their hexadecimal number."""
-    safe = re.sub(rb"[^0-9a-z_-]", lambda found: b"0x%02x" % found[0][0], name.encode("utf-8")).decode()
+    safe = re.sub(rb"[^0-9a-z_-]", lambda match: b"0x%02x" % match[0][0], name.encode("utf-8")).decode()
     safe = safe[:LONGEST_ID] or "0x"
     numbered, i = safe, 1
     while numbered in taken:

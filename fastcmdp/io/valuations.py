@@ -48,7 +48,7 @@ def described_valuations(states: Mapping[str, Any]) -> Valuations:
     )
     if not isinstance(entries, list) or len(classes) > 1:
         return Valuations(notes=("valuations of states of several classes are left out",))
-    found: list[_Variable] = []
+    variables: list[_Variable] = []
     notes: list[str] = []
     bits = 0
     for entry in entries:
@@ -64,24 +64,24 @@ def described_valuations(states: Mapping[str, Any]) -> Valuations:
             variable = _Variable(
                 str(entry.get("name")), bits, size, str(kind.get("type")), entry.get("offset", 0)
             )
-            if optional or not _is_read(variable) or variable.name in (known.name for known in found):
+            if optional or not _is_read(variable) or variable.name in (known.name for known in variables):
                 notes.append(f"the variable {variable.name!r} of states is left out: only numbers are read")
             else:
-                found.append(variable)
+                variables.append(variable)
         bits += size + optional
     if bits % 8:
         return Valuations(notes=("valuations of states that are no whole bytes are left out",))
-    return Valuations(tuple(found), bits, tuple(notes))
+    return Valuations(tuple(variables), bits, tuple(notes))
 
 
 def read_valuations(
-    told: Valuations, parts: Mapping[str, bytes], n_states: int
+    valuations: Valuations, parts: Mapping[str, bytes], n_states: int
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """The variables of the states, and notes on what is left out."""
     if VALUATIONS not in parts:
-        return {}, told.notes
-    rows = np.frombuffer(parts[VALUATIONS], np.uint8).reshape(n_states, told.bits // 8)
-    return {variable.name: _values(rows, variable) for variable in told.variables}, told.notes
+        return {}, valuations.notes
+    rows = np.frombuffer(parts[VALUATIONS], np.uint8).reshape(n_states, valuations.bits // 8)
+    return {variable.name: _values(rows, variable) for variable in valuations.variables}, valuations.notes
 
 
 def written_valuations(

@@ -61,7 +61,7 @@ def aliases(names: Mapping[str, Iterable[str]], words: Mapping[str, Sequence[str
         kind: {word: name for word, name in zip(words[kind], names[kind], strict=True) if word != name}
         for kind in words
     }
-    changed = {kind: found for kind, found in changed.items() if found}
+    changed = {kind: table for kind, table in changed.items() if table}
     return ALIASES + json.dumps(changed) if changed else ""
 
 
@@ -73,13 +73,13 @@ def parsed_aliases(comment: str) -> Any:
         return None
 
 
-def renamed(words: Iterable[str], told: Any, kind: str) -> list[str]:
+def renamed(words: Iterable[str], tables: Any, kind: str) -> list[str]:
     """Words as the names that a comment gives them."""
     words = list(words)
-    found = told.get(kind) if isinstance(told, dict) else None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+    table = tables.get(kind) if isinstance(tables, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
         return words
-    names = [found.get(word, word) for word in words]
+    names = [table.get(word, word) for word in words]
     return names if len(set(names)) == len(names) else words
 
 

@@ -112,10 +112,10 @@ def check_policy(policy: object) -> Policy:
     return policy
 
 
-def check_size(d: int, given: str) -> None:
+def check_size(d: int, source: str) -> None:
     """Refuse networks that no run has room for, before memory is taken."""
     if d > MOST_PARAMETERS:
-        raise ModelError(f"{given} makes {d:,} parameters; give fewer units, for up to {MOST_PARAMETERS:,}")
+        raise ModelError(f"{source} makes {d:,} parameters; give fewer units, for up to {MOST_PARAMETERS:,}")
 
 
 def refuse_rows(features: Any) -> None:

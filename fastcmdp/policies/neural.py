@@ -86,10 +86,10 @@ class NeuralSoftmax(Policy):
             )
         self._by_choice = choice_features is not None
         name, item = ("choice_features", "choice") if self._by_choice else ("state_features", "state")
-        given = choice_features if self._by_choice else state_features
+        features = choice_features if self._by_choice else state_features
         self._features: Float | None = None
-        if given is not None:
-            rows = feature_rows(given, name, item)
+        if features is not None:
+            rows = feature_rows(features, name, item)
             self._features = rows.toarray() if scipy.sparse.issparse(rows) else rows
         if not isinstance(hidden, Sequence | np.ndarray) or not 1 <= len(hidden) <= 2:
             raise ModelError(f"hidden = {hidden!r}: give the widths of one or two layers, such as (32,)")

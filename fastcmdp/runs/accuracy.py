@@ -75,7 +75,7 @@ def accuracy(result: Result, confidence: float = 0.95) -> Accuracy:
     if exact:
         scales = Scales.of(trace.cmdp, result.optimum)
         assert result.optimum is not None
-        mean, within = (found[alive] for found in trace.mean(LAST_QUARTER))
+        mean, within = (part[alive] for part in trace.mean(LAST_QUARTER))
         half += within  # what lies between recorded points
         slack = trace.cmdp.slack(mean)
         width = np.append(scales.reward, scales.constraints)

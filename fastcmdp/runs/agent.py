@@ -72,8 +72,8 @@ def agent_of(result: Result, kind: str, replicate: int, seed: int | None) -> Age
     """See `Result.agent`."""
     rng, world = np.random.default_rng(seed), result.run.world
     if kind == "best":
-        found = result.best
-        return Agent(world, found.theta, found.policy, rng)
+        best = result.best
+        return Agent(world, best.theta, best.policy, rng)
     if kind == "last" and not isinstance(world, TableWorld):
         return Agent(world, result.theta[replicate], None, rng)
     return Agent(world, result.theta[replicate], result.policy(kind, replicate), rng)  # type: ignore[arg-type]

@@ -75,8 +75,8 @@ def best(result: Result) -> BestPolicy:
     if result.trace.exact and result.trace.occupancies.shape[2] and result.trace.done > 1:
         return _exact(result, _mixed(result), None)
     policies, cmdp = result.run.policies(), result.cmdp
-    found = [evaluate(cmdp, policy) for policy in policies]
-    r = _first([(f.reward, cmdp.slack(np.append(f.reward, f.constraints))) for f in found])
+    averages = [evaluate(cmdp, policy) for policy in policies]
+    r = _first([(f.reward, cmdp.slack(np.append(f.reward, f.constraints))) for f in averages])
     return _exact(result, policies[r], r)
 
 
@@ -132,7 +132,7 @@ def _weights(values: Float) -> Float:
     least = 0.0 if first is None else first.fun
     # Where no mixture meets the limits, what the solver holds for equal to the least violation.
     bounds: list[Any] = [(0.0, None)] * n + [(0.0, least + _SOLVED if least > 0.0 else 0.0)]
-    found = linprog(
+    program = linprog(
         np.append(-values[:, 0], 0.0),
         short if m else None,
         np.full(m, -_ROOM) if m else None,
@@ -140,7 +140,7 @@ def _weights(values: Float) -> Float:
         [1.0],
         bounds,
     )
-    chosen = first if found.x is None and first is not None else found
+    chosen = first if program.x is None and first is not None else program
     weights = np.maximum(chosen.x[:n], 0.0)
     return np.asarray(weights / weights.sum())
 
@@ -148,12 +148,12 @@ def _weights(values: Float) -> Float:
 def _simulated(result: Result) -> BestPolicy:
     """The last iterate that one batch of rollouts prefers, measured by another."""
     model, units = result.run.world.model, result.cmdp
-    found = [
+    averages = [
         model.evaluate(result.policy_class, theta, rollouts=ROLLOUTS, seed=_CHOOSING)
         for theta in result.theta
     ]
     # By the ends of intervals: a policy whose slack may be none is no choice beside one that has some.
-    r = _first([(f.reward, units.slack(_ends(f)).min(axis=0)) for f in found])
+    r = _first([(f.reward, units.slack(_ends(f)).min(axis=0)) for f in averages])
     joint = 1.0 - 0.05 / max(units.n_constraints, 1)  # so that all limits are met with 95 %
     value = model.evaluate(
         result.policy_class, result.theta[r], rollouts=ROLLOUTS, seed=_MEASURING, confidence=joint

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.errors import SettingError
+from fastcmdp.check import optional
 from fastcmdp.runs.record import excess
 from fastcmdp.text import finite
 from fastcmdp.version import __version__
@@ -21,22 +21,6 @@ if TYPE_CHECKING:
     from fastcmdp.runs.result import Result
 
 Float = NDArray[np.float64]
-
-
-def optional(name: str, why: str) -> Any:
-    """The library of that name.
-
-    Raises
-    ------
-    SettingError
-        It is not installed.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SettingError(f"{why} needs {name} ({error}): pip install 'fastcmdp[frames]'") from error
 
 
 def curves(result: Result) -> tuple[Float, Float, Float]:
@@ -64,7 +48,7 @@ def curves(result: Result) -> tuple[Float, Float, Float]:
 
 def frame(result: Result) -> Any:
     """The run as a pandas frame: see ``Result.to_pandas``."""
-    pandas = optional("pandas", "to_pandas()")
+    pandas = optional("pandas", "to_pandas()", "frames")
     _, values, mixture = curves(result)
     cmdp, trace = result.cmdp, result.trace
     n_replicates, n = trace.samples.shape[0], trace.done
@@ -85,7 +69,7 @@ def frame(result: Result) -> Any:
 
 def dataset(result: Result) -> Any:
     """The run as an xarray dataset: see ``Result.to_xarray``."""
-    xarray = optional("xarray", "to_xarray()")
+    xarray = optional("xarray", "to_xarray()", "frames")
     _, values, mixture = curves(result)
     cmdp, trace, best = result.cmdp, result.trace, result.optimum
     n, signals, constraints = trace.done, list(cmdp.names), list(cmdp.names[1:])
@@ -94,7 +78,7 @@ def dataset(result: Result) -> Any:
         "units of the signal, summed or averaged as the model says",
         "reward a unit of the constraint",
     )
-    made = {
+    variables = {
         "value": (per_signal, values, {"long_name": "J of the policy at the step", "units": sums}),
         "mixture": (per_signal, mixture, {"long_name": "J of the output so far", "units": sums}),
         "multiplier": (per_constraint, trace.duals[:, :n], {"units": price}),
@@ -124,4 +108,4 @@ def dataset(result: Result) -> Any:
         "finished": int(result.finished),
         "fastcmdp": __version__,
     }
-    return xarray.Dataset(made, coords=coordinates, attrs=attributes)
+    return xarray.Dataset(variables, coords=coordinates, attrs=attributes)

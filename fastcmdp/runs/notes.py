@@ -31,11 +31,11 @@ SMALL = 0.05  # of what a multiplier must be to outweigh the reward: below, its 
 
 def notes(result: Result) -> list[str]:
     """Sentences for `Result.notes`."""
-    made = [*_failed(result), *_empty(result)]
+    lines = [*_failed(result), *_empty(result)]
     if result.trace.done > 1 and (result.failed < 0).any():
-        made += [*_missed(result), *_multipliers(result), *_learned(result)]
+        lines += [*_missed(result), *_multipliers(result), *_learned(result)]
     asked = [result.reached] if result.reached else []
-    return [*asked, *result.replanned, *made, *_unknown(result)]
+    return [*asked, *result.replanned, *lines, *_unknown(result)]
 
 
 def _mean(values: Float) -> Float:
@@ -86,21 +86,21 @@ def _empty(result: Result) -> Iterator[str]:
 def _missed(result: Result) -> Iterator[str]:
     cmdp, scales = result.cmdp, Scales.of(result.cmdp, result.optimum)
     mixture, late = _mean(result.mixture.violation), _mean(result.last_quarter.violation)
-    found = False
+    missed = False
     for i, name in enumerate(cmdp.names[1:]):
         worst = float(np.nanmax([mixture[i], late[i], 0.0]))
         limit = float(cmdp.limits[i])
         # A range may be wide beside the limit: what misses that by a tenth is told, too.
         if worst <= MISSED * scales.constraints[i] and not worst > MISSED_OF_LIMIT * abs(limit) > 0.0:
             continue
-        found = True
+        missed = True
         of_limit = f", {worst / abs(limit):.0%} of the limit" if limit else ""
         yield (
             f"{name} misses its limit {cmdp.sense[i]} {limit:.6g}: by {_said(mixture[i])} in the mixture, by "
             f"{_said(late[i])} in the last quarter; at worst {worst / scales.constraints[i]:.1%} of "
             f"{'its range' if result.optimum else 'the range it could have'}{of_limit}."
         )
-    if found:
+    if missed:
         yield from _remedies(result)
 
 

@@ -171,8 +171,8 @@ class Record:
         """The recorded point from which on the last part of the outer steps up to point i counts."""
         if last == 1.0:
             return 0
-        found = int(np.searchsorted(self.outer[: i + 1], self.outer[i] * (1.0 - last)))
-        return max(min(found, i - 1), 0)
+        first = int(np.searchsorted(self.outer[: i + 1], self.outer[i] * (1.0 - last)))
+        return max(min(first, i - 1), 0)
 
     # Writing.
 
@@ -223,19 +223,19 @@ class Record:
         self.sums[:, i] = np.where(lost[:, None], np.nan, state.sums)
         self.duals[:, i] = np.where(lost[:, None], np.nan, self.cmdp.to_user_duals(state.dual))
         self.values[:, i] = values
-        member, found, quarters = self.member.copy(), self.occupancies, self.quarters
+        member, sums, quarters = self.member.copy(), self.occupancies, self.quarters
         if (
             not self.output.after and i > 0
         ):  # what is in the output so far, as in `means`, does not depend on this
-            found, quarters = self._added(i - 1, member, found, quarters)
-        found = found.copy()
-        found[NOW], found[CLOSEST] = nu, np.where(closer[:, None], nu, found[CLOSEST])
+            sums, quarters = self._added(i - 1, member, sums, quarters)
+        sums = sums.copy()
+        sums[NOW], sums[CLOSEST] = nu, np.where(closer[:, None], nu, sums[CLOSEST])
         kept_on = quarters[len(quarters) - (i - self.begin(i, LAST_QUARTER)) :]
         quarters = np.concatenate([kept_on, np.zeros_like(nu)[None]])
         if self.output.after:
             member[:, i] = (self.kept[:, i] > 0) & ~lost
-            found, quarters = self._added(i, member, found, quarters)
-        self.member, self.occupancies, self.quarters, self.done = member, found, quarters, i + 1
+            sums, quarters = self._added(i, member, sums, quarters)
+        self.member, self.occupancies, self.quarters, self.done = member, sums, quarters, i + 1
 
     def _added(
         self, i: int, member: NDArray[np.int8], occupancies: Float, quarters: Float
@@ -244,15 +244,15 @@ class Record:
         hit = member[:, i] == 1
         place, before = self.places[:, i], self._last_place(i)
         beyond = np.full_like(place, np.iinfo(np.int64).max // 2)
-        found, late = occupancies.copy(), quarters.copy()
-        lanes = [(found[OUTPUT], self.begin(len(self.outer) - 1, self.output.last))]
+        sums, late = occupancies.copy(), quarters.copy()
+        lanes = [(sums[OUTPUT], self.begin(len(self.outer) - 1, self.output.last))]
         lanes += [(late[j], i + 1 - len(late) + j) for j in range(len(late))]
         for lane, first in lanes:
             low = self.kept[:, first] if i >= first else beyond
             left, right = (np.where(hit, part, 0.0)[:, None] for part in gap_weights(before, place, low))
-            lane += left * found[MEMBER] + right * found[NOW]
-        found[MEMBER] = np.where(hit[:, None], found[NOW], found[MEMBER])
-        return found, late
+            lane += left * sums[MEMBER] + right * sums[NOW]
+        sums[MEMBER] = np.where(hit[:, None], sums[NOW], sums[MEMBER])
+        return sums, late
 
     @property
     def _known(self) -> int:
@@ -297,8 +297,8 @@ class Record:
         if last == 1.0:
             return self._means(0)
         parts = [self._means(self.begin(i, last), i) for i in range(n)]
-        found, within = (np.stack([part[k][:, -1] for part in parts], axis=1) for k in (0, 1))
-        return found, within
+        mean, within = (np.stack([part[k][:, -1] for part in parts], axis=1) for k in (0, 1))
+        return mean, within
 
     def mean(self, last: float | None = None) -> tuple[Float, Float]:
         """The same at the last point alone: float64[R, 1+m] twice."""
@@ -306,8 +306,8 @@ class Record:
         i = self.done - 1
         if last == 0.0:
             return self.values[:, i].copy(), np.zeros_like(self.values[:, i])
-        found, within = self._means(self.begin(i, last), i)
-        return found[:, -1], within[:, -1]
+        mean, within = self._means(self.begin(i, last), i)
+        return mean[:, -1], within[:, -1]
 
     def _means(self, begin: int, end: int | None = None) -> tuple[Float, Float]:
         """Means over the output's policies from point ``begin`` on, at all points up to ``end``."""
@@ -315,7 +315,7 @@ class Record:
         values, places = self.values[:, :n], self.places
         low, none = self.kept[:, begin], np.full(len(values), -1)
         total, within, here = (np.zeros_like(values[:, 0]) for _ in range(3))
-        found, bounds = np.full_like(values, np.nan), np.full_like(values, np.nan)
+        mean, bounds = np.full_like(values, np.nan), np.full_like(values, np.nan)
         place = none
         for i in range(n):
             j = i if self.output.after else i - 1  # what is known to be in the output by then
@@ -334,15 +334,15 @@ class Record:
             rest = np.maximum(self.kept[:, i] - np.maximum(place + 1, low), 0)[:, None]
             known = ((size > 0) & (place >= 0))[:, None]
             steps = np.maximum(size, 1)[:, None]
-            found[:, i] = np.where(known, (total + rest * here) / steps, np.nan)
+            mean[:, i] = np.where(known, (total + rest * here) / steps, np.nan)
             bounds[:, i] = np.where(known, (within + rest * np.abs(values[:, i] - here)) / steps, np.nan)
         slack: Float = least_slack(self.cmdp, values)
-        for r, i in np.argwhere(np.isnan(found[:, :, 0])):
-            found[r, i] = values[r, int(slack[r, : i + 1].argmax())]
+        for r, i in np.argwhere(np.isnan(mean[:, :, 0])):
+            mean[r, i] = values[r, int(slack[r, : i + 1].argmax())]
             bounds[r, i] = 0.0
         lost = ~np.isfinite(values).all(axis=2)
-        found[lost], bounds[lost] = np.nan, np.nan
-        return found, bounds
+        mean[lost], bounds[lost] = np.nan, np.nan
+        return mean, bounds
 
     def estimates(self, last: float | None = None) -> Float:
         """Means over the steps that count of the run's own estimates and multipliers so far, at each point.

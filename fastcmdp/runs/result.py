@@ -150,10 +150,10 @@ class Result:
             return replace(whole, guarantee=GUARANTEES["weighted"])
         steps = trace.outer[:n].astype(np.float64)
         series = np.concatenate([windows(trace, trace.exact), self._window_duals()], axis=2)
-        found = np.stack([weighted(steps, rows) for rows in series])
+        means = np.stack([weighted(steps, rows) for rows in series])
         split = 1 + self.cmdp.n_constraints
         return self._made(
-            found[:, :split], found[:, split:], whole.source, np.full((len(found), split), np.nan), "weighted"
+            means[:, :split], means[:, split:], whole.source, np.full((len(means), split), np.nan), "weighted"
         )
 
     def _window_duals(self) -> Float:

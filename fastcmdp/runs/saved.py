@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.errors import ModelError
 from fastcmdp.npz import read_arrays, write_arrays
+from fastcmdp.text import plain
 
 if TYPE_CHECKING:
     from fastcmdp.runs.result import Result
@@ -42,14 +43,8 @@ def write_run(result: Result, path: str | Path) -> None:
     }
     arrays = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     arrays |= {f"trace_{k}": getattr(result.trace, k) for k in _ARRAYS}
-    header = np.frombuffer(json.dumps(head, default=_plain).encode(), np.uint8)
+    header = np.frombuffer(json.dumps(plain(head)).encode(), np.uint8)
     write_arrays(path, {"header": header} | arrays)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -115,9 +110,9 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
     targets = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     targets |= {f"trace_{k}": getattr(trace, k) for k in _ARRAYS}
     for name, target in targets.items():
-        found = arrays.get(name)
-        if found is None or found.shape != target.shape or found.dtype != target.dtype:
-            what = "missing" if found is None else f"{found.dtype}{found.shape}"
+        array = arrays.get(name)
+        if array is None or array.shape != target.shape or array.dtype != target.dtype:
+            what = "missing" if array is None else f"{array.dtype}{array.shape}"
             raise ModelError(f"{path}: array {name} is {what}, {target.dtype}{target.shape} is expected")
     outer, n_outer, done = arrays["state_outer"], result.algorithm.outer, trace.done
     whole = (

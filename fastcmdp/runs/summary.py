@@ -56,14 +56,14 @@ def _stands(result: Result) -> str:
     """How far the run is, and up to where its averages go if that is less."""
     if not result.interrupted:
         return "finished" if result.finished else "failed"
-    made, recorded = (
+    outer, recorded = (
         result.run.state.outer.clip(min=0),
         int(result.trace.outer[max(result.trace.done - 1, 0)]),
     )
-    least, most = int(made.min()), int(made.max())
-    told = f"{least}" if least == most else f"{least} to {most}"
+    least, most = int(outer.min()), int(outer.max())
+    steps = f"{least}" if least == most else f"{least} to {most}"
     till = "" if least == most == recorded else f" (averages up to step {recorded}, the last one recorded)"
-    return f"at outer step {told} of {result.algorithm.outer}{till}"
+    return f"at outer step {steps} of {result.algorithm.outer}{till}"
 
 
 def _within(result: Result, mixture: Averages) -> list[str]:

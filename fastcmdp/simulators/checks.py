@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastcmdp.check import whole
+from fastcmdp.check import real, whole
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.units import numbers_in
 
@@ -20,22 +20,12 @@ LARGEST = 65_536  # numbers in a state, actions, features
 
 def check_number(value: object, name: str, low: float, high: float = math.inf) -> float:
     """A finite number from low to high."""
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise ModelError(f"{name} = {value!r}: a number is expected")
-    if not math.isfinite(value) or not low <= value <= high:
-        raise ModelError(f"{name} = {value!r}: a number from {low:g} to {high:g} is expected")
-    return float(value)
+    return real(name, value, low, high, error=ModelError)
 
 
 def check_count(value: object, name: str, low: int, high: int) -> int:
     """A whole number from low to high."""
     return whole(name, value, low, high, error=ModelError)
-
-
-def words_of(sequence: np.random.SeedSequence) -> Words:
-    bits: Any = np.random.SFC64(sequence)
-    words: Words = bits.state["state"]["state"].astype(np.uint64)
-    return words
 
 
 def stream_of(rng: Any) -> Words:
@@ -47,10 +37,10 @@ def stream_of(rng: Any) -> Words:
     return rng  # type: ignore[no-any-return]
 
 
-def numbers_or_none(given: Any) -> Float:
+def numbers_or_none(values: Any) -> Float:
     """A copy as float64; of what is none, an array without elements."""
     try:
-        return np.array(given, np.float64)
+        return np.array(values, np.float64)
     except (TypeError, ValueError):
         return np.empty(0)
 
@@ -59,10 +49,12 @@ def check_size(value: Any, name: str) -> int:
     return check_count(value, name, 1, LARGEST)
 
 
-def check_pairs(given: Any, n: int, name: str) -> Float:
-    pairs = np.asarray(numbers_in(given, name), np.float64)
+def check_pairs(values: Any, n: int, name: str) -> Float:
+    pairs = np.asarray(numbers_in(values, name), np.float64)
     if pairs.ndim == 1:
         pairs = np.broadcast_to(pairs, (n, *pairs.shape))
     if pairs.shape != (n, 2) or not np.isfinite(pairs).all() or (pairs[:, 0] > pairs[:, 1]).any():
-        raise ModelError(f"{name} = {given!r}: pairs (low, high) of finite numbers are expected, {n} of them")
+        raise ModelError(
+            f"{name} = {values!r}: pairs (low, high) of finite numbers are expected, {n} of them"
+        )
     return pairs

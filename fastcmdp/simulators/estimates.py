@@ -16,7 +16,8 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.policies import check_policy
-from fastcmdp.simulators.checks import numbers_or_none, words_of
+from fastcmdp.simulators.checks import numbers_or_none
+from fastcmdp.streams import words_of
 
 if TYPE_CHECKING:
     from fastcmdp.simulators.simulator import Simulator
@@ -112,7 +113,7 @@ def _sums(
     """Sums of reward and costs over rollouts, in the user's units, and their lengths, (N, 2+m); and all transitions."""
     units = np.ones(1 + simulator.n_constraints)
     world = simulator.world(bound)._replace(factor=units, offset=0.0 * units)
-    total, made = np.empty((rollouts, world.n_signals + 1)), []
+    total, parts = np.empty((rollouts, world.n_signals + 1)), []
 
     def chunk(first: int) -> None:
         n = min(_CHUNK, rollouts - first)
@@ -120,7 +121,7 @@ def _sums(
         rng = np.zeros((4, LANES), np.uint64)
         # Three numbers, where the streams of ``solve`` have two: none of these is one of those.
         rng[:, 0] = words_of(np.random.SeedSequence(seed, spawn_key=(first // _CHUNK, 0, 0)))
-        made.append(
+        parts.append(
             kernel.simulate(
                 world, actions, rng, np.full(n, -1), np.zeros(n, np.uint32), total[first : first + n],
                 np.zeros(n, np.int64),
@@ -132,7 +133,7 @@ def _sums(
     n_threads = min(threads or len(os.sched_getaffinity(0)), -(-rollouts // _CHUNK))
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(chunk, range(0, rollouts, _CHUNK)))
-    return total, int(sum(made))
+    return total, int(sum(parts))
 
 
 def controlled(total: Float, length: Float, gamma: float) -> Float:

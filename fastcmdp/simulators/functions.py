@@ -66,32 +66,32 @@ class Function:
     alive: Any = None
 
 
-def is_address(given: Any) -> bool:
+def is_address(value: Any) -> bool:
     """Whether a function is given as machine code of this process: a number, through ctypes or through cffi."""
     kinds = (_C_FUNCTION, int, np.integer)
-    return isinstance(given, kinds) or type(given).__module__ == "_cffi_backend"
+    return isinstance(value, kinds) or type(value).__module__ == "_cffi_backend"
 
 
-def _address(kind: str, given: Any) -> int | None:
+def _address(kind: str, function: Any) -> int | None:
     """Address of a C function given as a number, through ctypes or through cffi; None if it is none of these."""
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        address = int(given)
+    if isinstance(function, int | np.integer) and not isinstance(function, bool):
+        address = int(function)
         if address == 0:
             raise ModelError(f"{kind} is a null pointer; give the address of a C function")
         if not 4096 <= address < 2**64:
-            raise ModelError(f"{kind} = {given!r} is no address of a function; give the function itself")
+            raise ModelError(f"{kind} = {function!r} is no address of a function; give the function itself")
         return address
-    if isinstance(given, _C_FUNCTION):
-        declared = getattr(given, "argtypes", None)
+    if isinstance(function, _C_FUNCTION):
+        declared = getattr(function, "argtypes", None)
         if declared is not None and len(declared) != len(PROTOTYPES[kind]._argtypes_):
             raise ModelError(
                 f"{kind} has {len(declared)} argtypes; {_C_TYPES[kind]} is expected, as in fastcmdp_simulator.h"
             )
-        return _address(kind, ctypes.cast(given, ctypes.c_void_p).value or 0)
-    if type(given).__module__ == "_cffi_backend":
-        return _address(kind, _cffi_address(kind, given))
-    if type(getattr(given, "__self__", None)).__module__ == "_cffi_backend":
-        name = given.__name__
+        return _address(kind, ctypes.cast(function, ctypes.c_void_p).value or 0)
+    if type(function).__module__ == "_cffi_backend":
+        return _address(kind, _cffi_address(kind, function))
+    if type(getattr(function, "__self__", None)).__module__ == "_cffi_backend":
+        name = function.__name__
         raise ModelError(
             f"{kind} = lib.{name} of a module built by cffi can be called from Python only; give "
             f'ffi.addressof(lib, "{name}")'
@@ -99,18 +99,18 @@ def _address(kind: str, given: Any) -> int | None:
     return None
 
 
-def _cffi_address(kind: str, given: Any) -> int:
+def _cffi_address(kind: str, function: Any) -> int:
     """Address of a function of cffi, whose declaration says what it takes and gives."""
     import cffi  # type: ignore[import-untyped]
 
     ffi = cffi.FFI()
     try:
-        declared = ffi.typeof(given)
+        declared = ffi.typeof(function)
     except TypeError:  # a library, or cffi's own objects
         declared = None
     if declared is None or declared.kind != "function":
         raise ModelError(
-            f"{kind} = {given!r} is no C function; give lib.name of ffi.dlopen, with name declared by "
+            f"{kind} = {function!r} is no C function; give lib.name of ffi.dlopen, with name declared by "
             f"{_C_TYPES[kind]}"
         )
 
@@ -118,25 +118,25 @@ def _cffi_address(kind: str, given: Any) -> int:
         return c_type.kind if c_type.kind != "primitive" or c_type.cname in ("float", "double") else "integer"
 
     expected = ffi.typeof(_C_TYPES[kind].replace("(", "(*)(", 1))
-    wanted, found = [[t.result.cname, *map(sort, t.args)] for t in (expected, declared)]
-    if wanted != found:
+    wanted, own = [[t.result.cname, *map(sort, t.args)] for t in (expected, declared)]
+    if wanted != own:
         raise ModelError(f"{kind} is declared as {declared.cname}; {_C_TYPES[kind]} is expected")
-    return int(ffi.cast("intptr_t", given)) % 2**64
+    return int(ffi.cast("intptr_t", function)) % 2**64
 
 
-def _check_compiled(kind: str, given: Any) -> None:
+def _check_compiled(kind: str, function: Any) -> None:
     """Check what a function of numba says of itself: that it is compiled without Python, and its arguments."""
-    if given.targetoptions.get("forceobj") or not given.targetoptions.get("nopython", True):
+    if function.targetoptions.get("forceobj") or not function.targetoptions.get("nopython", True):
         raise ModelError(
-            f"{kind} = {given.__name__} may run as Python objects; kernels need compiled code: decorate it with "
+            f"{kind} = {function.__name__} may run as Python objects; kernels need compiled code: decorate it with "
             "@numba.njit"
         )
-    signature = inspect.signature(given.py_func)
+    signature = inspect.signature(function.py_func)
     try:
         signature.bind(*PROTOTYPES[kind]._argtypes_)
     except TypeError:
         raise ModelError(
-            f"{kind} = {given.__name__}{signature} takes other arguments than {ARGUMENTS[kind]}"
+            f"{kind} = {function.__name__}{signature} takes other arguments than {ARGUMENTS[kind]}"
         ) from None
 
 
@@ -199,7 +199,7 @@ def _from_python(kind: str, address: int) -> Callable[..., Any]:
     return call
 
 
-def function_of(kind: str, given: Any, n_actions: int = 1, n_features: int = 1) -> Function:
+def function_of(kind: str, function: Any, n_actions: int = 1, n_features: int = 1) -> Function:
     """A user's function as kernels call it; ``choice_features`` becomes one that writes the rows of all actions.
 
     Raises
@@ -207,30 +207,30 @@ def function_of(kind: str, given: Any, n_actions: int = 1, n_features: int = 1) 
     ModelError
         A plain Python function, one of other arguments, or something else that is none of the accepted kinds.
     """
-    if isinstance(given, Function):
-        return given
-    address, python = _address(kind, given), None
+    if isinstance(function, Function):
+        return function
+    address, python = _address(kind, function), None
     if address is not None:
         compiled = _by_address(kind, address)
         call = _from_python(kind, address)
-    elif hasattr(given, "py_func") and hasattr(given, "targetoptions"):
-        _check_compiled(kind, given)
-        compiled, call, python = given, given, given.py_func
-    elif callable(given):
-        name = getattr(given, "__name__", repr(given))
-        what = "a plain Python function" if inspect.isfunction(given) else f"a {type(given).__name__}"
+    elif hasattr(function, "py_func") and hasattr(function, "targetoptions"):
+        _check_compiled(kind, function)
+        compiled, call, python = function, function, function.py_func
+    elif callable(function):
+        name = getattr(function, "__name__", repr(function))
+        what = "a plain Python function" if inspect.isfunction(function) else f"a {type(function).__name__}"
         raise ModelError(
             f"{kind} = {name} is {what}; kernels need compiled code: put @numba.njit above the def of a function "
             f"with arguments {ARGUMENTS[kind]}"
         )
     else:
         raise ModelError(
-            f"{kind} = {given!r} is no function: give one decorated with @numba.njit, with arguments "
+            f"{kind} = {function!r} is no function: give one decorated with @numba.njit, with arguments "
             f"{ARGUMENTS[kind]}, or a C function through ctypes or cffi"
         )
     if kind == "choice_features":
         compiled = call = _all_rows(compiled, n_actions, n_features)
-    return Function(kind, compiled, call, python, given)
+    return Function(kind, compiled, call, python, function)
 
 
 def features_callback(features: Any, n_state: int, n_out: int) -> Any:

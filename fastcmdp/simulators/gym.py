@@ -99,12 +99,12 @@ class GymSimulator(Simulator):
             )
         if cost is not None and limits is None:
             raise ModelError("cost is given without limits; give limits= as many numbers as cost returns")
-        made = _make(env, options, gymnasium)
-        calls = _Environments(made, cost, gymnasium.spaces)
+        environment = _make(env, options, gymnasium)
+        calls = _Environments(environment, cost, gymnasium.spaces)
         self._envs, self.first_action = calls, calls.first_action
         if calls.n_observed + 2 > LARGEST:
             raise ModelError(
-                f"observations of {made.observation_space} are {calls.n_observed} numbers, more than "
+                f"observations of {environment.observation_space} are {calls.n_observed} numbers, more than "
                 f"{LARGEST - 2}: wrap the environment to observe less"
             )
         super().__init__(
@@ -121,7 +121,7 @@ class GymSimulator(Simulator):
             reward_range=reward_range,
             cost_ranges=cost_ranges,
             trial=trial,
-            name=env if isinstance(env, str) else type(made.unwrapped).__name__,
+            name=env if isinstance(env, str) else type(environment.unwrapped).__name__,
             fork=called_back("fork", calls.fork_at, calls.fork),
         )
         self._arguments = {
@@ -181,15 +181,15 @@ def _make(env: Any, options: Any, gymnasium: Any) -> Any:
         raise ModelError(f"env = {env!r}: give an ID, or a function that makes an environment")
     try:
         if isinstance(env, str):
-            made = gymnasium.make(env, **({"max_episode_steps": -1} | (options or {})))
+            environment = gymnasium.make(env, **({"max_episode_steps": -1} | (options or {})))
         else:
-            made = env(**(options or {}))
+            environment = env(**(options or {}))
     except Exception as error:
         name = repr(env) if isinstance(env, str) else getattr(env, "__name__", repr(env))
         raise ModelError(f"env = {name} cannot be made: {type(error).__name__}: {error}") from error
-    if not isinstance(made, gymnasium.Env):
-        raise ModelError(f"env = {env!r} makes {made!r}, which is no gymnasium.Env")
-    return made
+    if not isinstance(environment, gymnasium.Env):
+        raise ModelError(f"env = {env!r} makes {environment!r}, which is no gymnasium.Env")
+    return environment
 
 
 class _Environments:

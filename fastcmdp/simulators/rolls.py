@@ -261,7 +261,7 @@ def _loop(
         fault[0] = begin(state, rng, visited, slot)
         if fault[0] != 0:
             return horizon + 1
-        given, at = action >= 0 and not wanders, 0
+        fixed, at = action >= 0 and not wanders, 0
         for t in range(horizon + 2 if corrected else horizon + 1):
             if leaves(stop):
                 break
@@ -269,7 +269,7 @@ def _loop(
                 _put(before, 0, state)
                 fault[1], fault[2] = t, -1
             weights = 1.0
-            if corrected or t > 0 or not given:
+            if corrected or t > 0 or not fixed:
                 weights = see(theta, state, x, z, hidden)
                 if not weights >= 1.0:
                     fault[0] = FEATURES_FAULT
@@ -279,7 +279,7 @@ def _loop(
                 weights = 1.0
                 if t > horizon:
                     break
-            if t > 0 or not given:
+            if t > 0 or not fixed:
                 action = _draw_action(z, n_actions, weights, wanders, t == 0, uniform(rng))
             if slot < 0 and t == horizon:
                 fault[3] = action

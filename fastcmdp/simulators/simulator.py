@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastcmdp.check import seed_number
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.kernels.simulator import simulate as kernel
-from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of, words_of
+from fastcmdp.simulators.checks import check_pairs, check_size, numbers_or_none, stream_of
 from fastcmdp.simulators.estimates import SimulatedValue, estimate
 from fastcmdp.simulators.faults import fault_text
 from fastcmdp.simulators.functions import (
@@ -27,6 +27,7 @@ from fastcmdp.simulators.functions import (
 )
 from fastcmdp.simulators.rolls import make_roll
 from fastcmdp.simulators.trial import TrialRun, run_trial, warn_of_lost_digits
+from fastcmdp.streams import words_of
 from fastcmdp.units import (
     Units,
     constraint_units,
@@ -150,18 +151,20 @@ class Simulator(Units):
             raise ModelError(
                 "state_features and choice_features are given; policies see one or the other: leave one out"
             )
-        given = state_features if choice_features is None else choice_features
-        if (given is None) != (n_features is None):
+        features = state_features if choice_features is None else choice_features
+        if (features is None) != (n_features is None):
             raise ModelError(
                 "n_features is the number of features that state_features or choice_features writes: "
                 "give both, or neither (policies then see the state itself)"
             )
         self.by_choice = choice_features is not None
-        self.n_features = self.n_state if given is None else check_size(n_features, "n_features")
+        self.n_features = self.n_state if features is None else check_size(n_features, "n_features")
         kind = "choice_features" if self.by_choice else "state_features"
         self._step, self._reset = function_of("step", step), function_of("reset", reset)
         self._features = (
-            Function(kind) if given is None else function_of(kind, given, self.n_actions, self.n_features)
+            Function(kind)
+            if features is None
+            else function_of(kind, features, self.n_actions, self.n_features)
         )
         self._fork = Function("fork") if fork is None else function_of("fork", fork)
         self._arguments: dict[str, Any] = {
@@ -293,7 +296,7 @@ class Simulator(Units):
 
     # Runs through the kernels.
 
-    def world(self, bound: Any, chains: bool = False, corrected: bool = False) -> kernel.World:
+    def world(self, bound: Any, chains: bool = False, corrected: bool = False) -> kernel.Addresses:
         """What kernels read, for runs with such a (bound) policy: to run rollouts, or with ``chains`` chains.
 
         ``corrected``: rollouts that a critic corrects (``rolls.py``).
@@ -301,23 +304,23 @@ class Simulator(Units):
         The first time for a kind of policy, or for chains, this compiles.
         """
         features = self._features.compiled or copy_state(self.n_state)
-        made, m = self._callbacks, self.n_constraints
-        if "features" not in made:
-            made["features"] = features_callback(features, self.n_state, self.n_rows * self.n_features)
-        if chains and "step" not in made:
-            made["step"] = step_callback(self._step.compiled, self.n_state, m)
-            made["reset"] = reset_callback(self._reset.compiled, self.n_state)
+        callbacks, m = self._callbacks, self.n_constraints
+        if "features" not in callbacks:
+            callbacks["features"] = features_callback(features, self.n_state, self.n_rows * self.n_features)
+        if chains and "step" not in callbacks:
+            callbacks["step"] = step_callback(self._step.compiled, self.n_state, m)
+            callbacks["reset"] = reset_callback(self._reset.compiled, self.n_state)
         key = (corrected, type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
                 self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
                 (self.n_state, self.n_actions, self.n_features, m), self.by_choice, float(self.gamma), corrected,
             )  # fmt: skip
-        return kernel.World(
+        return kernel.Addresses(
             roll=0 if chains else self._rolls[key].address,
-            step=made["step"].address if chains else 0,
-            reset=made["reset"].address if chains else 0,
-            features=made["features"].address,
+            step=callbacks["step"].address if chains else 0,
+            reset=callbacks["reset"].address if chains else 0,
+            features=callbacks["features"].address,
             forks=self._fork.compiled is not None,
             n_state=self.n_state,
             n_actions=self.n_actions,
@@ -428,9 +431,9 @@ class Simulator(Units):
 
 def _made_again(kind: type[Simulator], arguments: dict[str, Any], fingerprint: str) -> Simulator:
     """A pickled simulator in another process."""
-    made = kind(**arguments)
-    if made.fingerprint() != fingerprint:
+    simulator = kind(**arguments)
+    if simulator.fingerprint() != fingerprint:
         raise ModelError(
-            f"{made.name}: functions do something else here than where the simulator was pickled"
+            f"{simulator.name}: functions do something else here than where the simulator was pickled"
         )
-    return made
+    return simulator

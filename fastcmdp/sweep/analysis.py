@@ -136,16 +136,16 @@ def reaching(samples: Float, errors: Float, epsilon: float) -> Float:
     above = errors > epsilon
     n = above.shape[1]
     last = np.where(above.any(axis=1), n - 1 - above[:, ::-1].argmax(axis=1), -1)  # the last point above
-    found = np.full(len(errors), np.nan)
-    found[last == -1] = samples[0]
+    needed = np.full(len(errors), np.nan)
+    needed[last == -1] = samples[0]
     rows = np.flatnonzero((last >= 0) & (last < n - 1))
     i = last[rows]
     tiny = 1e-12
     before, after = (np.log(np.maximum(errors[rows, k], tiny)) for k in (i, i + 1))
     x0, x1 = (np.log(np.maximum(samples[k], 1.0)) for k in (i, i + 1))
     share = (before - math.log(epsilon)) / np.maximum(before - after, tiny)
-    found[rows] = np.exp(x0 + np.clip(share, 0.0, 1.0) * (x1 - x0))
-    return found
+    needed[rows] = np.exp(x0 + np.clip(share, 0.0, 1.0) * (x1 - x0))
+    return needed
 
 
 @dataclass
@@ -170,20 +170,20 @@ class Analysis:
 
     def remarks(self) -> list[str]:
         """What a reader of the exponents should know."""
-        found = []
+        lines = []
         by_budget = [e.algorithm for e in self.exponents if e.method == "budget"]
         if by_budget:
-            found.append(
+            lines.append(
                 f"{', '.join(by_budget)}: runs at budgets have no epsilon to reach, so the one exponent is that of the "
                 "errors at their ends"
             )
-        found += [
+        lines += [
             f"{e.algorithm}: its fit spans a factor of {e.span:.2g} in samples, hardly a decade: an exponent from so "
             "little says little; add budgets or targets until it spans two"
             for e in self.exponents
             if math.isfinite(e.exponent) and e.span <= DECADE
         ]
-        return found
+        return lines
 
 
 def analyse(
@@ -202,16 +202,20 @@ def analyse(
     """
     store = store if isinstance(store, Store) else Store(store)
     store.check()
-    found = cells(store)
-    made = store.plan()
-    usable = [cell for cell in found if len(cell.gap)]
+    all_cells = cells(store)
+    plan = store.plan()
+    usable = [cell for cell in all_cells if len(cell.gap)]
     with_target = sorted({c.epsilon for c in usable if c.epsilon is not None}, reverse=True)
     budgets = [cell for cell in usable if cell.budget is not None]
     if epsilon is not None:
-        given = np.atleast_1d(np.asarray(epsilon))
-        if given.dtype.kind not in "iuf" or given.ndim > 1 or not (np.isfinite(given) & (given > 0)).all():
+        values = np.atleast_1d(np.asarray(epsilon))
+        if (
+            values.dtype.kind not in "iuf"
+            or values.ndim > 1
+            or not (np.isfinite(values) & (values > 0)).all()
+        ):
             raise SettingError(f"epsilon = {epsilon!r}: positive numbers are expected")
-        targets = sorted(set(given.astype(np.float64).tolist()), reverse=True)
+        targets = sorted(set(values.astype(np.float64).tolist()), reverse=True)
     else:
         targets = _between(budgets)
     draws = int(min(MOST_DRAWS, max(_WORK // max(len(usable), 1), 200)))
@@ -222,24 +226,26 @@ def analyse(
     )
     reached: list[Reached] = []
     exponents = []
-    for label in dict.fromkeys(cell.algorithm for cell in found):
+    for label in dict.fromkeys(cell.algorithm for cell in all_cells):
         own = [cell for cell in usable if cell.algorithm == label]
         drawn = [_draw(cell, targets, draws, rng) for cell in own]
         points = _reached_by(own, drawn, targets, reached)
-        every = [cell for cell in found if cell.algorithm == label]
+        every = [cell for cell in all_cells if cell.algorithm == label]
         ends = _fit_ends(own, drawn, models, weight)
         by_budget = not any(cell.epsilon is not None for cell in every)
         fit = ends if by_budget else _fit([p for p in points if p[3]], models, weight)
-        exponents.append(_exponent(every, made, by_budget, fit, ends))
-    return Analysis(found, sorted(set(with_target) | set(targets), reverse=True), reached, exponents, draws)
+        exponents.append(_exponent(every, plan, by_budget, fit, ends))
+    return Analysis(
+        all_cells, sorted(set(with_target) | set(targets), reverse=True), reached, exponents, draws
+    )
 
 
-def _exponent(every: Sequence[Cell], made: Plan, by_budget: bool, fit: _Fit, ends: _Fit) -> Exponent:
+def _exponent(every: Sequence[Cell], plan: Plan, by_budget: bool, fit: _Fit, ends: _Fit) -> Exponent:
     """The row of an algorithm, from all its cells and its fits."""
     label, name = every[0].algorithm, every[0].name
     claim, bound = CLAIMED.get(name, (None, ""))
     targets_of = [cell.epsilon for cell in every]
-    targets_of += [each.epsilon for each in made.omitted if each.label == label]
+    targets_of += [each.epsilon for each in plan.omitted if each.label == label]
     return Exponent(
         label,
         name,
@@ -350,10 +356,10 @@ class _Fit(NamedTuple):
 _NONE = _Fit(math.nan, math.nan, math.nan, 0, 1.0)
 
 
-def _span(logarithms: Float, of: NDArray[np.int64]) -> float:
+def _span(logarithms: Float, group: NDArray[np.int64]) -> float:
     """The largest ratio of samples within one model."""
     finite = np.isfinite(logarithms)
-    spans = [np.ptp(logarithms[finite & (of == model)]) for model in np.unique(of[finite])]
+    spans = [np.ptp(logarithms[finite & (group == model)]) for model in np.unique(group[finite])]
     return float(np.exp(max(spans, default=0.0)))
 
 
@@ -375,9 +381,9 @@ def _fit(points: Sequence[_Point], models: Sequence[str], weight: Float) -> _Fit
     with np.errstate(divide="ignore", invalid="ignore"):
         y = np.log(np.stack([needed for _, _, needed, _ in points]))  # (points, 1 + draws)
     y[~np.isfinite(y)] = np.nan
-    of = np.array([models.index(model) for model, *_ in points])
-    slopes = _slopes(x[:, None], y, of, weight)
-    return _Fit(*_estimated(slopes), int(np.isfinite(y[:, 0]).sum()), _span(y[:, 0], of))
+    group = np.array([models.index(model) for model, *_ in points])
+    slopes = _slopes(x[:, None], y, group, weight)
+    return _Fit(*_estimated(slopes), int(np.isfinite(y[:, 0]).sum()), _span(y[:, 0], group))
 
 
 def _fit_ends(own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str], weight: Float) -> _Fit:
@@ -388,24 +394,24 @@ def _fit_ends(own: Sequence[Cell], drawn: Sequence[_Drawn], models: Sequence[str
     with np.errstate(divide="ignore"):
         y = np.log(np.stack([each.end for each in drawn]))
     y[~np.isfinite(y)] = np.nan
-    of = np.array([models.index(cell.model) for cell in own])
-    slopes = _slopes(x[:, None], y, of, weight)
+    group = np.array([models.index(cell.model) for cell in own])
+    slopes = _slopes(x[:, None], y, group, weight)
     with np.errstate(divide="ignore", invalid="ignore"):
         exponents = np.where(slopes < 0, -1.0 / slopes, np.nan)
     seen = np.isfinite(y[:, 0])
-    return _Fit(*_estimated(exponents), int(seen.sum()), _span(np.where(seen, x, np.nan), of))
+    return _Fit(*_estimated(exponents), int(seen.sum()), _span(np.where(seen, x, np.nan), group))
 
 
-def _slopes(x: Float, y: Float, of: NDArray[np.int64], weight: Float) -> Float:
+def _slopes(x: Float, y: Float, group: NDArray[np.int64], weight: Float) -> Float:
     """Common slope of y, float64[P, 1+B], on x, with an intercept for each model; weight[b-1] of models in column b.
 
     NaN where fewer than two points of one model are there.
     """
-    w = np.concatenate([np.ones((1, weight.shape[1])), weight])[:, of].T * np.isfinite(y)
+    w = np.concatenate([np.ones((1, weight.shape[1])), weight])[:, group].T * np.isfinite(y)
     y = np.where(np.isfinite(y), y, 0.0)
     top, bottom = np.zeros(y.shape[1]), np.zeros(y.shape[1])
-    for model in np.unique(of):
-        rows = of == model
+    for model in np.unique(group):
+        rows = group == model
         wm, ym, xm = w[rows], y[rows], np.broadcast_to(x[rows], y[rows].shape)
         total = np.maximum(wm.sum(axis=0), 1e-300)
         dx = xm - (wm * xm).sum(axis=0) / total

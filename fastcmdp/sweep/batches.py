@@ -35,7 +35,7 @@ class Batches:
 
     def sort(self) -> None:
         """The longest runs first, so that none of them is left for the end; tasks of a model stay together."""
-        order = np.argsort(-self.cost.seconds()[self.plan.of[self.waiting]], kind="stable")
+        order = np.argsort(-self.cost.seconds()[self.plan.owner[self.waiting]], kind="stable")
         self.waiting = self.waiting[order]
 
     def drop(self, gone: NDArray[np.bool_]) -> None:
@@ -63,23 +63,23 @@ class Batches:
         first = self._unknown(free, asked)
         if first is not None:  # one run, to learn from
             return free[first : first + 1]
-        total = np.cumsum(self.cost.seconds()[self.plan.of[free]])
+        total = np.cumsum(self.cost.seconds()[self.plan.owner[free]])
         # Shares of what is left, so that workers end at the same time, of up to the length aimed at.
         aim = min(self.seconds, max(total[-1] / (2 * slots), LEAST))
-        if not self.cost.known()[self.plan.of[free[0]]]:
+        if not self.cost.known()[self.plan.owner[free[0]]]:
             aim = min(aim, PROBE)
         n = max(int(np.searchsorted(total, aim, "right")), 1)
-        last = int(np.flatnonzero(self.plan.of[free] == self.plan.of[free[:n][-1]])[-1])
+        last = int(np.flatnonzero(self.plan.owner[free] == self.plan.owner[free[:n][-1]])[-1])
         return (
             free[: max(n, last + 1)] if last < n * 1.25 else free[:n]
         )  # rather the whole of a configuration
 
     def _unknown(self, free: Tasks, asked: set[str]) -> int | None:
         """The cheapest task of an algorithm of which nothing is known and nothing is under way."""
-        of, known = self.plan.of[free], self.cost.known()
-        if known[of].all():
+        owner, known = self.plan.owner[free], self.cost.known()
+        if known[owner].all():
             return None
-        present, at = np.unique(of, return_index=True)
+        present, at = np.unique(owner, return_index=True)
         unknown = [
             (self.cost.samples[c], int(i))
             for c, i in zip(present, at, strict=True)

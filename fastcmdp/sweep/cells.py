@@ -74,14 +74,14 @@ def cells(store: Store) -> list[Cell]:
     """
     columns = ["configuration", "replicate", "point", "samples", "kernel_gap", "kernel_slack", "diverged"]
     runs: dict[str, list[_Runs]] = {}
-    made = store.plan()
-    for table in store.pieces(columns, only=set(made.name.tolist())):
+    plan = store.plan()
+    for table in store.pieces(columns, only=set(plan.name.tolist())):
         for key, piece in _runs(table):
             runs.setdefault(key, []).append(piece)
     if not runs:
         raise SettingError(f"{store.path}: no results yet; `fastcmdp sweep run` makes some")
-    found = []
-    for each in made.configurations:
+    every = []
+    for each in plan.configurations:
         if each.key not in runs:
             continue
         replicate, samples, gap, slack, diverged = (
@@ -90,18 +90,18 @@ def cells(store: Store) -> list[Cell]:
         order = np.argsort(replicate)  # whatever parts they were in
         good = order[(diverged[order] < 0) & np.isfinite(gap[order]).all(axis=1)]
         samples = samples[good].mean(axis=0) if good.size else np.full(gap.shape[1], np.nan)
-        found.append(
+        every.append(
             Cell(
                 each.label, each.algorithm, each.model.label, each.gamma, each.epsilon, each.budget, each.capped,
                 samples, gap[good], slack[good], int((diverged >= 0).sum()),
             )
         )  # fmt: skip
-    if not any(len(cell.gap) for cell in found):
+    if not any(len(cell.gap) for cell in every):
         raise SettingError(
             f"{store.path}: no run has an exact optimum to compare with (models of more than 20,000 choices), or all "
             "of them diverged"
         )
-    return found
+    return every
 
 
 _Runs = tuple[

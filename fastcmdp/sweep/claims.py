@@ -155,17 +155,17 @@ class Claims:
 
     def others(self) -> list[Session]:
         """Other sessions that have tasks under way."""
-        found: dict[str, Session | None] = {}
+        sessions: dict[str, Session | None] = {}
         for path in sorted((self.path / "claims").glob("*.json")):
             name = path.name.partition(".")[0]
             if name == self.session:
                 continue
-            if name not in found:
-                found[name] = self._living(name)
-            if (other := found[name]) is not None:
+            if name not in sessions:
+                sessions[name] = self._living(name)
+            if (other := sessions[name]) is not None:
                 with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
                     other.tasks.update({task.encode() for task in json.loads(path.read_bytes())})
-        return [other for other in found.values() if other is not None]
+        return [other for other in sessions.values() if other is not None]
 
     def running(self) -> list[str]:
         """Sessions under way."""

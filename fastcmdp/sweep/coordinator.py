@@ -27,7 +27,7 @@ from fastcmdp.sweep.rows import rows
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.store import Failure, Store
 from fastcmdp.sweep.tasks import Configuration, Plan
-from fastcmdp.sweep.worker import Batch, Outcome, Runs, group_of, identity
+from fastcmdp.sweep.worker import Outcome, Runs, TaskBatch, group_of, identity
 
 ATTEMPTS = 3  # of a batch whose worker dies
 _TICK = 1.0
@@ -103,8 +103,8 @@ def run(
     check_engine(engine, workers, scheduler)
     tell = progress or (lambda _: None)
     store.claims.say = _sayer(progress)
-    made = prepare(sweep, store, extend, tell)
-    session = _Session(store, made, threads, batch_seconds, tell)
+    plan = prepare(sweep, store, extend, tell)
+    session = _Session(store, plan, threads, batch_seconds, tell)
     if session.nothing_to_do():
         return session.status()
     return session.run(choose_engine(engine, workers, scheduler))
@@ -140,17 +140,17 @@ class _Session:
     def __init__(
         self,
         store: Store,
-        made: Plan,
+        plan: Plan,
         threads: int,
         batch_seconds: float,
         tell: Callable[[SweepProgress], object],
     ) -> None:
-        self.store, self.plan, self.threads, self.tell = store, made, threads, tell
+        self.store, self.plan, self.threads, self.tell = store, plan, threads, tell
         self.claims = store.claims
-        self.number = {name: i for i, name in enumerate(made.name.tolist())}
+        self.number = {name: i for i, name in enumerate(plan.name.tolist())}
         store.scan()
         self.began = time.monotonic()
-        self.cost = Cost(made.configurations)
+        self.cost = Cost(plan.configurations)
         self.new, self.transitions, self.failed = 0, 0.0, 0
         self.stopped = False
         self.seen = set(store.parts)
@@ -159,8 +159,8 @@ class _Session:
             set()
         )  # other sessions, and whether it was said that they are silent
         stored = store.done
-        self.is_done = np.array([name in stored for name in made.name.tolist()], bool)
-        self.batches = Batches(made, self.cost, np.flatnonzero(~self.is_done), batch_seconds)
+        self.is_done = np.array([name in stored for name in plan.name.tolist()], bool)
+        self.batches = Batches(plan, self.cost, np.flatnonzero(~self.is_done), batch_seconds)
         self.under_way: dict[Any, _Handed] = {}
 
     def nothing_to_do(self) -> bool:
@@ -185,7 +185,7 @@ class _Session:
         return self.status()
 
     def _loop(self, chosen: Engine) -> None:
-        told = 0.0
+        last = 0.0
         while True:
             for future, handed in self._hand_out(chosen):
                 self.under_way[future] = handed
@@ -197,8 +197,8 @@ class _Session:
             else:
                 for future in chosen.as_completed(list(self.under_way), _TICK):
                     self._take_in(chosen, future)
-            if time.monotonic() - told >= _TICK:
-                told = time.monotonic()
+            if time.monotonic() - last >= _TICK:
+                last = time.monotonic()
                 self.claims.beat()
                 self._tell(chosen.slots)
 
@@ -242,7 +242,7 @@ class _Session:
                 else:
                     self._see_others()
                     claimed = set().union(*(other.tasks for other in self.claims.others()))
-                    handed = [self.plan.of[h.tasks[0]] for h in self.under_way.values()]
+                    handed = [self.plan.owner[h.tasks[0]] for h in self.under_way.values()]
                     asked = {self.plan.configurations[i].algorithm for i in handed}
                     tasks = self.batches.take(chosen.slots, claimed, asked)
                     if tasks.size == 0:
@@ -257,14 +257,17 @@ class _Session:
             free -= 1
             yield future, _Handed(tasks, claim, attempt)
 
-    def _batch(self, tasks: Tasks) -> Batch:
-        groups = [group_of(made, tuple(self.plan.seed[part].tolist())) for part, made in self._groups(tasks)]
-        return Batch(identity(), tuple(groups), self.threads)
+    def _batch(self, tasks: Tasks) -> TaskBatch:
+        groups = [
+            group_of(configuration, tuple(self.plan.seed[part].tolist()))
+            for part, configuration in self._groups(tasks)
+        ]
+        return TaskBatch(identity(), tuple(groups), self.threads)
 
     def _groups(self, tasks: Tasks) -> list[tuple[Tasks, Configuration]]:
         """Tasks cut where the configuration changes."""
-        parts = np.split(tasks, np.flatnonzero(np.diff(self.plan.of[tasks])) + 1)
-        return [(part, self.plan.configurations[self.plan.of[part[0]]]) for part in parts]
+        parts = np.split(tasks, np.flatnonzero(np.diff(self.plan.owner[tasks])) + 1)
+        return [(part, self.plan.configurations[self.plan.owner[part[0]]]) for part in parts]
 
     def _take_in(self, chosen: Engine, future: Any) -> None:
         handed = self.under_way.pop(future)
@@ -275,9 +278,9 @@ class _Session:
             return
         groups = self._groups(handed.tasks)
         tables, failures = [], []
-        for (part, made), runs in zip(groups, outcome.groups, strict=True):
+        for (part, configuration), runs in zip(groups, outcome.groups, strict=True):
             if isinstance(runs, Runs):
-                tables.append(rows(made, self.plan, part, runs))
+                tables.append(rows(configuration, self.plan, part, runs))
                 self.transitions += float(runs.record.samples[:, -1].sum())
             else:
                 failures += [self._failure(int(i), runs, outcome.host) for i in part]
@@ -318,11 +321,11 @@ class _Session:
             self.failed += 1
 
     def _failure(self, i: int, text: str, host: str) -> Failure:
-        made = self.plan.configurations[self.plan.of[i]]
+        configuration = self.plan.configurations[self.plan.owner[i]]
         inputs = {
-            "model": made.model.label, "spec": made.model.spec, "algorithm": made.label, "settings": made.settings,
-            "epsilon": made.epsilon, "budget": made.budget, "replicate": int(self.plan.replicate[i]),
-            "seed": int(self.plan.seed[i]),
+            "model": configuration.model.label, "spec": configuration.model.spec, "algorithm": configuration.label,
+            "settings": configuration.settings, "epsilon": configuration.epsilon, "budget": configuration.budget,
+            "replicate": int(self.plan.replicate[i]), "seed": int(self.plan.seed[i]),
         }  # fmt: skip
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         return Failure(self.plan.name[i].decode(), inputs, text, host, when)
@@ -333,8 +336,8 @@ class _Session:
         left = None
         if self.new:
             per_run = self.cost.seconds()
-            ahead = float(per_run[self.plan.of[self.batches.waiting]].sum())
-            ahead += sum(float(per_run[self.plan.of[h.tasks]].sum()) / 2 for h in self.under_way.values())
+            ahead = float(per_run[self.plan.owner[self.batches.waiting]].sum())
+            ahead += sum(float(per_run[self.plan.owner[h.tasks]].sum()) / 2 for h in self.under_way.values())
             left = ahead / slots
         note, self.notes = "; ".join(self.notes), []
         done, rate = int(self.is_done.sum()), self.transitions / max(seconds, 1e-9)
@@ -346,10 +349,10 @@ class _Session:
 
     def status(self) -> Status:
         """How the sweep stands now."""
-        found = status_of(self.store, self.plan)
-        found.new, found.transitions = self.new, self.transitions
-        found.seconds, found.stopped = time.monotonic() - self.began, self.stopped
-        return found
+        status = status_of(self.store, self.plan)
+        status.new, status.transitions = self.new, self.transitions
+        status.seconds, status.stopped = time.monotonic() - self.began, self.stopped
+        return status
 
 
 __all__ = ["run"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastcmdp.check import whole
 from fastcmdp.sweep.specification import Sweep
 from fastcmdp.sweep.tasks import Configuration, plan
-from fastcmdp.sweep.worker import Batch, Outcome, Runs, execute, group_of, identity
+from fastcmdp.sweep.worker import Outcome, Runs, TaskBatch, execute, group_of, identity
 
 PER_TRANSITION = 2e-8  # seconds, before anything is known; within a factor of two for most methods here
 PER_RUN = 5e-3  # seconds besides kernels: set-up and exact evaluations
@@ -31,13 +31,14 @@ class Cost:
     def __init__(self, configurations: Sequence[Configuration]) -> None:
         kinds: dict[str, int] = {}
         names: dict[str, int] = {}
-        self.samples = np.array([made.samples for made in configurations], np.float64)
-        self.work = np.array([work_of(made) for made in configurations], np.float64)
+        self.samples = np.array([configuration.samples for configuration in configurations], np.float64)
+        self.work = np.array([work_of(configuration) for configuration in configurations], np.float64)
         self.kind = np.array(
-            [kinds.setdefault(kind_of(made), len(kinds)) for made in configurations], np.int64
+            [kinds.setdefault(kind_of(configuration), len(kinds)) for configuration in configurations],
+            np.int64,
         )
-        for made in configurations:
-            names.setdefault(made.algorithm, len(names))
+        for configuration in configurations:
+            names.setdefault(configuration.algorithm, len(names))
         self.kinds, self.names = kinds, names
         self.name_of = np.array([names[kind.split(" ")[0]] for kind in kinds], np.int64)
         self.seen = np.zeros((len(kinds), 4))  # kernel seconds, transitions, other seconds, runs
@@ -74,26 +75,28 @@ class Cost:
         return seconds
 
 
-def work_of(made: Configuration) -> float:
+def work_of(configuration: Configuration) -> float:
     """What a run's seconds in kernels are in proportion to: its transitions, and the choices of all its outer steps.
 
     Coarse targets have outer steps of a few transitions that touch every choice all the same: by transitions alone,
     their rate told of fine targets would be hundreds of times too slow.
     """
-    return float(made.samples + int(made.settings["outer"]) * made.size[1])
+    return float(configuration.samples + int(configuration.settings["outer"]) * configuration.size[1])
 
 
-def kind_of(made: Configuration) -> str:
+def kind_of(configuration: Configuration) -> str:
     """The kind of a configuration."""
-    of = "" if made.policy == "tabular" else f" {made.policy}"
-    return f"{made.algorithm} {made.size[0]} {made.size[1]} {made.gamma!r}{of}"
+    policy = "" if configuration.policy == "tabular" else f" {configuration.policy}"
+    return f"{configuration.algorithm} {configuration.size[0]} {configuration.size[1]} {configuration.gamma!r}{policy}"
 
 
-def observations(made: list[Configuration], runs: list[int], outcome: Outcome) -> list[dict[str, Any]]:
+def observations(
+    configurations: list[Configuration], runs: list[int], outcome: Outcome
+) -> list[dict[str, Any]]:
     """What a batch teaches about the time tasks take."""
     entries = []
     for each, n, values, kernels, seconds in zip(
-        made, runs, outcome.groups, outcome.kernels, outcome.seconds, strict=True
+        configurations, runs, outcome.groups, outcome.kernels, outcome.seconds, strict=True
     ):
         if isinstance(values, Runs):
             entries.append(
@@ -153,18 +156,18 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     (8, 44)
     """
     workers = None if workers is None else whole("workers", workers, 1)
-    made = plan(sweep)
-    cost = Cost(made.configurations)
+    tasks = plan(sweep)
+    cost = Cost(tasks.configurations)
     if probe:
         probes: dict[str, Configuration] = {}
-        for each in made.configurations:
+        for each in tasks.configurations:
             if each.algorithm not in probes or _fitness(each) > _fitness(probes[each.algorithm]):
                 probes[each.algorithm] = each
         for each in probes.values():
             cost.learn(observations([each], [1], _probe(each)))
     seconds = cost.seconds()
     by: dict[str, dict[str, float]] = {}
-    for each, one in zip(made.configurations, seconds, strict=True):
+    for each, one in zip(tasks.configurations, seconds, strict=True):
         row = by.setdefault(each.label, {"tasks": 0, "transitions": 0.0, "seconds": 0.0})
         row["tasks"] += each.replicates
         row["transitions"] += each.samples * each.replicates
@@ -172,28 +175,30 @@ def estimate(sweep: Sweep, workers: int | None = None, probe: bool = True) -> Es
     n = workers or len(os.sched_getaffinity(0))
     total = sum(row["seconds"] for row in by.values())
     return Estimate(
-        len(made.configurations), len(made), len(made.omitted), made.transitions,
-        max((each.samples for each in made.configurations), default=0.0),
-        sum(each.replicates for each in made.configurations if each.capped),
+        len(tasks.configurations), len(tasks), len(tasks.omitted), tasks.transitions,
+        max((each.samples for each in tasks.configurations), default=0.0),
+        sum(each.replicates for each in tasks.configurations if each.capped),
         max(total / n, float(seconds.max(initial=0.0))), n, by,
     )  # fmt: skip
 
 
-def _fitness(made: Configuration) -> tuple[float, float]:
+def _fitness(configuration: Configuration) -> tuple[float, float]:
     """How fit a configuration is for a probe: it should not be short, and be cut to length in whole outer steps."""
-    step = made.samples / int(made.settings["outer"])
-    return min(1.0, PROBED / step), min(1.0, made.samples / PROBED)
+    step = configuration.samples / int(configuration.settings["outer"])
+    return min(1.0, PROBED / step), min(1.0, configuration.samples / PROBED)
 
 
-def _probe(made: Configuration) -> Outcome:
+def _probe(configuration: Configuration) -> Outcome:
     """Run a configuration for a share of its outer steps, and tell what the whole would take."""
-    steps = int(made.settings["outer"])
-    cut = max(int(steps * min(1.0, PROBED / made.samples)), 1)
-    group = group_of(made, (0,), outer=cut, points=1)
-    batch = Batch(identity(), (group,))
+    steps = int(configuration.settings["outer"])
+    cut = max(int(steps * min(1.0, PROBED / configuration.samples)), 1)
+    group = group_of(configuration, (0,), outer=cut, points=1)
+    batch = TaskBatch(identity(), (group,))
     execute(batch)  # once for the model and its optimum
     outcome = execute(batch)
     drawn = [float(v.record.samples[0, -1]) if isinstance(v, Runs) else math.nan for v in outcome.groups]
-    outcome.kernels = [taken * made.samples / n for taken, n in zip(outcome.kernels, drawn, strict=True)]
+    outcome.kernels = [
+        taken * configuration.samples / n for taken, n in zip(outcome.kernels, drawn, strict=True)
+    ]
     outcome.seconds = [taken + PER_RUN for taken in outcome.kernels]
     return outcome

@@ -44,9 +44,9 @@ def json_bytes(value: Any) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON, or a ModelError that names the file."""
     try:
-        found: Any = json.loads(path.read_bytes())
-        if isinstance(found, dict):
-            return found
+        contents: Any = json.loads(path.read_bytes())
+        if isinstance(contents, dict):
+            return contents
         error = "no JSON object"
     except ValueError as broken:
         error = str(broken)

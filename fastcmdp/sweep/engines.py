@@ -15,9 +15,9 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from fastcmdp.check import whole
+from fastcmdp.check import optional, whole
 from fastcmdp.errors import SettingError
-from fastcmdp.sweep.worker import Batch, Outcome, Refused, execute, identity
+from fastcmdp.sweep.worker import Outcome, Refused, TaskBatch, execute, identity
 from fastcmdp.text import unknown
 
 ENGINES = ("threads", "processes", "dask")
@@ -37,7 +37,7 @@ class Engine(Protocol):
     def slots(self) -> int:
         """Batches that can be under way at once."""
 
-    def submit(self, batch: Batch) -> Any:
+    def submit(self, batch: TaskBatch) -> Any:
         """Begin a batch; a future whose result is an Outcome."""
 
     def as_completed(self, futures: Iterable[Any], timeout: float) -> Iterator[Any]:
@@ -86,7 +86,7 @@ class Threads(_Futures):
         """One a thread."""
         return self._workers
 
-    def submit(self, batch: Batch) -> Future[Outcome]:
+    def submit(self, batch: TaskBatch) -> Future[Outcome]:
         """Begin a batch."""
         return self._pool.submit(execute, batch, self._stop)
 
@@ -115,7 +115,7 @@ class Processes(_Futures):
         """One a process."""
         return len(self._pools)
 
-    def submit(self, batch: Batch) -> Future[Outcome]:
+    def submit(self, batch: TaskBatch) -> Future[Outcome]:
         """Begin a batch in an idle process, or a new one."""
         i = next(i for i in range(len(self._pools)) if i not in self._busy.values())
         for _ in range(2):  # a process may have died while it was idle
@@ -195,7 +195,7 @@ class Borrowed(_Futures):
         """As told, or the executor's number of workers."""
         return self._slots
 
-    def submit(self, batch: Batch) -> Future[Outcome]:
+    def submit(self, batch: TaskBatch) -> Future[Outcome]:
         """Begin a batch."""
         return self._executor.submit(execute, batch)
 
@@ -232,12 +232,12 @@ class Dask:
         self._client.wait_for_workers(1, timeout=300)
         own = identity()
         try:
-            found = self._client.run(identity, on_error="return")
+            identities = self._client.run(identity, on_error="return")
         except (
             Exception
         ) as error:  # the function cannot even be told: no fastcmdp.sweep at the scheduler's workers
             raise Refused(f"workers do not answer: {error}; install the same fastcmdp everywhere") from error
-        for worker, said in found.items():
+        for worker, said in identities.items():
             if isinstance(said, BaseException):
                 raise Refused(
                     f"worker {worker} cannot import fastcmdp.sweep ({said}); install the same fastcmdp everywhere"
@@ -251,7 +251,7 @@ class Dask:
                     "everywhere"
                 )
 
-    def submit(self, batch: Batch) -> Any:
+    def submit(self, batch: TaskBatch) -> Any:
         """Begin a batch."""
         return self._client.submit(execute, batch, pure=False)
 
@@ -273,8 +273,8 @@ class Dask:
         from distributed.scheduler import KilledWorker
 
         try:
-            found: Outcome = future.result()
-            return found
+            outcome: Outcome = future.result()
+            return outcome
         except KilledWorker as error:
             raise WorkerDied from error
         except Exception as error:
@@ -337,18 +337,13 @@ def check_engine(chosen: Any, workers: int | None, scheduler: str | None) -> Non
 
 
 def _dask(workers: int, scheduler: str | None) -> Dask:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise SettingError(
-            f"the engine 'dask' needs distributed ({error}): pip install 'fastcmdp[dask]'"
-        ) from error
+    distributed = optional("distributed", "the engine 'dask'", "dask")
     if scheduler is None:
         try:
-            cluster = LocalCluster(
+            cluster = distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
             )
-            client = Client(cluster)
+            client = distributed.Client(cluster)
         except (RuntimeError, OSError, TimeoutError) as error:
             raise SettingError(
                 f"no Dask cluster could be started on this machine ({error}). Most often: {GUARD}"
@@ -360,7 +355,7 @@ def _dask(workers: int, scheduler: str | None) -> Dask:
 
         return Dask(client, close)
     try:
-        client = Client(scheduler, timeout=_REACH)
+        client = distributed.Client(scheduler, timeout=_REACH)
     except (OSError, ValueError, TimeoutError) as error:
         raise SettingError(
             f"scheduler = {scheduler!r} cannot be reached within {_REACH} s ({error}); is it running, and is the "

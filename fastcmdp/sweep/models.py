@@ -26,7 +26,7 @@ _TEXTS = ("env", "gym", "simulator")  # what a model that is no file begins with
 
 
 @dataclass(frozen=True)
-class Model:
+class NamedModel:
     """One model of a sweep, as workers get it.
 
     Attributes
@@ -123,7 +123,7 @@ class Models:
         spec = self.model
         return "gamma" in self.settings or (spec is not None and re.search(r"[?&]gamma=", spec) is not None)
 
-    def expand(self, folder: Path = Path(), gammas: Sequence[float | str] = ()) -> list[Model]:
+    def expand(self, folder: Path = Path(), gammas: Sequence[float | str] = ()) -> list[NamedModel]:
         """All models of the grid; files are sought from ``folder``; ``gammas`` are for those that give none."""
         settings = dict(self.settings)
         spec = self.model
@@ -131,25 +131,25 @@ class Models:
         if gammas and not self._has_gamma:
             settings["gamma"] = list(gammas)
         if path is not None:
-            found = []
+            labelled = []
             for gamma in as_list(settings.pop("gamma", None)):
-                told = gamma if isinstance(gamma, str) or gamma is None else float(gamma)
-                naming = settings if told is None else settings | {"gamma": told}
+                discount = gamma if isinstance(gamma, str) or gamma is None else float(gamma)
+                naming = settings if discount is None else settings | {"gamma": discount}
                 query = "&".join(f"{key}={query_text(value)}" for key, value in naming.items())
                 full = dict(naming)
                 if "files" in full:
                     full["files"] = [str(folder / name) for name in as_list(full["files"])]
-                found.append(Model(path + "?" * bool(query) + query, str(folder / path), full))
-            return found
+                labelled.append(NamedModel(path + "?" * bool(query) + query, str(folder / path), full))
+            return labelled
         if spec is None:
             spec = f"env:{self.generator}" if self.gym is None else f"gym:{self.gym}"
         grids = {key: as_list(value) for key, value in settings.items()}
-        found = []
+        labelled = []
         for values in itertools.product(*grids.values()):
             query = "&".join(f"{key}={query_text(value)}" for key, value in zip(grids, values, strict=True))
             joined = spec + ("&" if "?" in spec else "?") + query if query else spec
-            found.append(Model(joined, joined))
-        return found
+            labelled.append(NamedModel(joined, joined))
+        return labelled
 
 
 def check_models(table: Mapping[str, Any], where: Where) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.errors import SettingError
+from fastcmdp.check import optional
 from fastcmdp.plots import STYLE
 from fastcmdp.sweep.analysis import Analysis, Exponent
 from fastcmdp.sweep.cells import Cell
@@ -51,13 +51,9 @@ def _styled(draw: Callable[[Analysis], Figure]) -> Callable[[Analysis], Figure]:
     """Draw, and later write, in the style of the other plots."""
 
     @wraps(draw)
-    def styled(found: Analysis) -> Figure:
-        try:
-            import matplotlib
-        except ImportError as error:
-            raise SettingError(f"reports need matplotlib ({error}): pip install 'fastcmdp[plot]'") from error
-        with matplotlib.rc_context(STYLE):
-            return draw(found)
+    def styled(analysis: Analysis) -> Figure:
+        with optional("matplotlib", "a report", "plot").rc_context(STYLE):
+            return draw(analysis)
 
     return styled
 
@@ -73,18 +69,18 @@ def _name_axes(panels: Sequence[Axes], columns: int, x: str, y: str) -> None:
 
 
 @_styled
-def plot_exponents(found: Analysis) -> Figure:
+def plot_exponents(analysis: Analysis) -> Figure:
     """Samples needed against 1/epsilon, a panel an algorithm: models, their fit, and the slope that is claimed."""
-    labels = [e.algorithm for e in found.exponents]
+    labels = [e.algorithm for e in analysis.exponents]
     styles = look(labels)
     figure, panels = _figure(len(labels), 4, 2.55, 2.5)
-    methods = {e.method for e in found.exponents}
+    methods = {e.method for e in analysis.exponents}
     x_name = "1 / ε or 1 / error" if len(methods) > 1 else "1 / error" if "budget" in methods else "1 / ε"
-    for axes, exponent in zip(panels, found.exponents, strict=True):
+    for axes, exponent in zip(panels, analysis.exponents, strict=True):
         axes.set_xscale("log")
         axes.set_yscale("log")
         colour = styles[exponent.algorithm]["color"]
-        points = _points(found, exponent)
+        points = _points(analysis, exponent)
         for x, y in points:
             axes.plot(x, y, "o-", color=colour, markersize=3.2, linewidth=0.7, alpha=0.45)
         _lines(axes, exponent, points, colour)
@@ -102,11 +98,11 @@ def plot_exponents(found: Analysis) -> Figure:
     return figure
 
 
-def _points(found: Analysis, exponent: Exponent) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def _points(analysis: Analysis, exponent: Exponent) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """1/epsilon and samples, a pair of arrays a model."""
     by_model: dict[str, list[tuple[float, float]]] = {}
     if exponent.method == "budget":
-        for cell in found.cells:
+        for cell in analysis.cells:
             if (
                 cell.algorithm == exponent.algorithm
                 and len(cell.gap)
@@ -114,7 +110,7 @@ def _points(found: Analysis, exponent: Exponent) -> list[tuple[NDArray[Any], NDA
             ):
                 by_model.setdefault(cell.model, []).append((1 / error, float(cell.samples[-1])))
     else:
-        for row in found.reached:
+        for row in analysis.reached:
             if row.algorithm == exponent.algorithm and row.samples > 0 and math.isfinite(row.scheduled):
                 by_model.setdefault(row.model, []).append((1 / row.epsilon, row.samples))
     pairs = [np.array(sorted(rows, key=lambda row: row[1] if exponent.method == "budget" else row[0]))
@@ -164,13 +160,13 @@ def _key(figure: Figure) -> None:
 
 
 @_styled
-def plot_curves(found: Analysis) -> Figure:
+def plot_curves(analysis: Analysis) -> Figure:
     """Error against samples, a panel a model: for each algorithm its longest runs with their band.
 
     Dots: the ends of its other runs, whose schedules are for other targets.
     """
-    models = list(dict.fromkeys(cell.model for cell in found.cells if len(cell.gap)))
-    labels = [e.algorithm for e in found.exponents]
+    models = list(dict.fromkeys(cell.model for cell in analysis.cells if len(cell.gap)))
+    labels = [e.algorithm for e in analysis.exponents]
     styles = look(labels)
     shown = models[:PANELS]
     figure, panels = _figure(len(shown), 3, 3.3, 2.6)
@@ -180,7 +176,7 @@ def plot_curves(found: Analysis) -> Figure:
         for label in labels:
             own = [
                 cell
-                for cell in found.cells
+                for cell in analysis.cells
                 if (cell.algorithm, cell.model) == (label, model) and len(cell.gap)
             ]
             _curves(axes, own, styles[label])

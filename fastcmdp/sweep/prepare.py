@@ -16,7 +16,7 @@ import pyarrow as pa
 import scipy
 
 from fastcmdp.errors import SettingError
-from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.models import NamedModel
 from fastcmdp.sweep.progress import SweepProgress
 from fastcmdp.sweep.reading import differences, read
 from fastcmdp.sweep.specification import Sweep
@@ -40,9 +40,9 @@ def prepare(
     else:
         wanted = read(sweep)
     if not store.exists:
-        made = plan(wanted, _planning(tell))
-        if store.create(wanted, made, _manifest(wanted, made)):
-            return made
+        tasks = plan(wanted, _planning(tell))
+        if store.create(wanted, tasks, _manifest(wanted, tasks)):
+            return tasks
     store.check()
     manifest = store.manifest()
     _check_files(manifest)
@@ -58,10 +58,10 @@ def prepare(
     same_program = manifest.get("identity") == identity()
     if not differing and same_program and (store.path / "plan.parquet").exists():
         return store.plan()
-    made = plan(wanted, _planning(tell))
-    store.write_plan(wanted, made)
-    store.rewrite_manifest(_manifest(wanted, made), manifest)
-    return made
+    tasks = plan(wanted, _planning(tell))
+    store.write_plan(wanted, tasks)
+    store.rewrite_manifest(_manifest(wanted, tasks), manifest)
+    return tasks
 
 
 def _planning(tell: Callable[[SweepProgress], object]) -> Callable[[int, int], object]:
@@ -76,12 +76,12 @@ def _planning(tell: Callable[[SweepProgress], object]) -> Callable[[int, int], o
     return told
 
 
-def _manifest(sweep: Sweep, made: Plan) -> dict[str, Any]:
+def _manifest(sweep: Sweep, tasks: Plan) -> dict[str, Any]:
     return {
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "folder": str(sweep.folder),
         "identity": identity(),
-        "files": file_digests(made.configurations),
+        "files": file_digests(tasks.configurations),
     } | machine()
 
 
@@ -116,4 +116,4 @@ def _check_files(manifest: dict[str, Any]) -> None:
                 "sweep began"
             ) from error
         if now != was:
-            raise SettingError(changed(Model(path, path)))
+            raise SettingError(changed(NamedModel(path, path)))

@@ -97,25 +97,25 @@ class Status:
         return self.tasks - self.done - self.failed
 
 
-def status_of(store: Store, made: Plan) -> Status:
+def status_of(store: Store, plan: Plan) -> Status:
     """How a sweep stands, from its folder."""
     store.scan()
     done, failures = store.done, store.failures()
-    own = made.name.tolist()
+    own = plan.name.tolist()
     is_done = np.array([name in done for name in own], bool)
     is_failed = np.array([name in failures for name in own], bool)
     by: dict[str, dict[str, int]] = {}
-    counts = np.zeros((len(made.configurations), 2), np.int64)
+    counts = np.zeros((len(plan.configurations), 2), np.int64)
     for column, flags in enumerate((is_done, is_failed)):
-        counts[:, column] = np.bincount(made.of[flags], minlength=len(counts))
-    for each, (n_done, n_failed) in zip(made.configurations, counts.tolist(), strict=True):
+        counts[:, column] = np.bincount(plan.owner[flags], minlength=len(counts))
+    for each, (n_done, n_failed) in zip(plan.configurations, counts.tolist(), strict=True):
         row = by.setdefault(each.label, {"tasks": 0, "done": 0, "failed": 0})
         row["tasks"] += each.replicates
         row["done"] += n_done
         row["failed"] += n_failed
     names = set(own)
     return Status(
-        str(store.path), len(made), int(is_done.sum()), int(is_failed.sum()), len(made.omitted),
+        str(store.path), len(plan), int(is_done.sum()), int(is_failed.sum()), len(plan.omitted),
         failures=[failure for name, failure in failures.items() if name in names],
         running=[name for name in store.claims.running() if name != store.claims.session],
         set_aside=list(store.set_aside), by_algorithm=by,

@@ -50,7 +50,7 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
     fastcmdp.errors.SettingError: specification, line 1: unknown key: 'replicate'; did you mean 'replicates'? ...
     """
     try:
-        found = tomllib.loads(text)
+        contents = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise SettingError(f"{name}: not TOML ({error})") from error
     lines = _lines(text)
@@ -59,27 +59,27 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
         at = next((lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in lines), None)
         return f"{name}: " if at is None else f"{name}, line {at}: "
 
-    for table in (found, *(t for t in as_list(found.get("algorithms")) if isinstance(t, dict))):
+    for table in (contents, *(t for t in as_list(contents.get("algorithms")) if isinstance(t, dict))):
         for key in ("epsilon", "samples", "gamma"):
-            if table is found or key != "gamma":
+            if table is contents or key != "gamma":
                 value = table.get(key)
                 one = is_number(value) or (key == "gamma" and isinstance(value, str))
                 table |= {key: [value]} if one else {}
-    if isinstance(found.get("algorithms"), str | list):
-        found["algorithms"] = named(as_list(found["algorithms"]))
-    if isinstance(found.get("models"), list):
-        found["models"] = [{"model": m} if isinstance(m, str) else m for m in found["models"]]
-    if isinstance(found.get("algorithms"), list):
-        found["algorithms"] = [{"name": a} if isinstance(a, str) else a for a in found["algorithms"]]
-    check(found, where)
-    shared = found.pop("constants", None)
+    if isinstance(contents.get("algorithms"), str | list):
+        contents["algorithms"] = named(as_list(contents["algorithms"]))
+    if isinstance(contents.get("models"), list):
+        contents["models"] = [{"model": m} if isinstance(m, str) else m for m in contents["models"]]
+    if isinstance(contents.get("algorithms"), list):
+        contents["algorithms"] = [{"name": a} if isinstance(a, str) else a for a in contents["algorithms"]]
+    check(contents, where)
+    shared = contents.pop("constants", None)
     models = [
         Models(**{k: v for k, v in table.items() if k in KINDS},
                settings={k: v for k, v in table.items() if k not in KINDS}, places=places_of(where, "models", i, table))
-        for i, table in enumerate(found.pop("models"))
+        for i, table in enumerate(contents.pop("models"))
     ]  # fmt: skip
     algorithms = []
-    for i, table in enumerate(found.pop("algorithms")):
+    for i, table in enumerate(contents.pop("algorithms")):
         constants = table.get("constants", shared)
         at = ("algorithms", i, "constants") if "constants" in table else ("constants",)
         chosen = Algorithms(
@@ -89,18 +89,18 @@ def loads(text: str, folder: Path = Path(), name: str = "specification") -> Swee
         )
         values = constants_of(constants, chosen.variant(), folder, where(*at))
         algorithms.append(Algorithms(**{**chosen.__dict__, "constants": values or None}))
-    return Sweep(models=models, algorithms=algorithms, folder=folder, **found)
+    return Sweep(models=models, algorithms=algorithms, folder=folder, **contents)
 
 
 def differences(old: Sweep, new: Sweep) -> list[str]:
     """What differs between two specifications, a line each; empty if nothing does."""
     before, after = dict(_leaves(old.to_dict())), dict(_leaves(new.to_dict()))
-    found = []
+    lines = []
     for key in [*before, *(key for key in after if key not in before)]:
         if before.get(key) != after.get(key):
             was, now = (json.dumps(d[key]) if key in d else "nothing" for d in (before, after))
-            found.append(f"{path_text(key)}: was {was}, is {now}")
-    return found
+            lines.append(f"{path_text(key)}: was {was}, is {now}")
+    return lines
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -121,7 +121,7 @@ _ENTRY = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([\w-]+))\s*(?:=|\.)")
 
 def _lines(text: str) -> dict[tuple[Any, ...], int]:
     """The lines on which keys stand. A scan, not a parser: what it misses is told without a line."""
-    found: dict[tuple[Any, ...], int] = {}
+    numbers: dict[tuple[Any, ...], int] = {}
     counts: dict[str, int] = {}
     table: tuple[Any, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -129,11 +129,11 @@ def _lines(text: str) -> dict[tuple[Any, ...], int]:
             name = header.group(1)
             table = (name, counts.get(name, 0))
             counts[name] = counts.get(name, 0) + 1
-            found.setdefault(table[:1], number)
-            found[table] = number
+            numbers.setdefault(table[:1], number)
+            numbers[table] = number
         elif single := re.match(r"\s*\[\s*([\w-]+)", line):
             table = (single.group(1),)
-            found.setdefault(table, number)
+            numbers.setdefault(table, number)
         elif entry := _ENTRY.match(line):
-            found.setdefault((*table, next(part for part in entry.groups() if part is not None)), number)
-    return found
+            numbers.setdefault((*table, next(part for part in entry.groups() if part is not None)), number)
+    return numbers

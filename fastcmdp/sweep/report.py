@@ -91,14 +91,14 @@ def report(
     """
     store = Store(folder)
     store.check()
-    found = analyse(store, epsilon)
+    analysis = analyse(store, epsilon)
     status = status_of(store, store.plan())
     target = Path(out) if out is not None else store.path / "report"
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{target}: no folder can be made there ({error.strerror or error})") from error
-    plots = {"exponents": plot_exponents(found), "curves": plot_curves(found)}
+    plots = {"exponents": plot_exponents(analysis), "curves": plot_curves(analysis)}
     images, files = {}, {}
     for name, figure in plots.items():
         for ending in ("png", "svg"):
@@ -108,18 +108,18 @@ def report(
             files[f"{name}_{ending}"] = str(target / f"{name}.{ending}")
             images[name, ending] = data
     tables = {
-        "exponents": _records(Exponent, found.exponents),
-        "samples": _records(Reached, found.reached),
-        "curves": _curves(found),
-        "ends": _ends(found),
+        "exponents": _records(Exponent, analysis.exponents),
+        "samples": _records(Reached, analysis.reached),
+        "curves": _curves(analysis),
+        "ends": _ends(analysis),
     }
     for name, rows in tables.items():
         write_durably(target / f"{name}.csv", _csv(rows))
         files[f"{name}_csv"] = str(target / f"{name}.csv")
-    page = _page(store, status, found, {name: images[name, "svg"] for name in plots})
+    page = _page(store, status, analysis, {name: images[name, "svg"] for name in plots})
     write_durably(target / "report.html", page.encode())
     files["html"] = str(target / "report.html")
-    return Report(status, found, files)
+    return Report(status, analysis, files)
 
 
 def _drawn(figure: Any, ending: str, salt: str) -> bytes:
@@ -132,9 +132,9 @@ def _drawn(figure: Any, ending: str, salt: str) -> bytes:
     return sink.getvalue()
 
 
-def _curves(found: Analysis) -> pa.Table:
+def _curves(analysis: Analysis) -> pa.Table:
     """A row for each point of each cell."""
-    shown = [cell for cell in found.cells if len(cell.gap)]
+    shown = [cell for cell in analysis.cells if len(cell.gap)]
     lengths = [len(cell.samples) for cell in shown]
     bands = [cell.band or (cell.error(), cell.error()) for cell in shown]
     columns: dict[str, Any] = {
@@ -151,9 +151,9 @@ def _curves(found: Analysis) -> pa.Table:
     return pa.table(columns)
 
 
-def _ends(found: Analysis) -> pa.Table:
+def _ends(analysis: Analysis) -> pa.Table:
     """A row for each cell: what its runs end with, means over replicates, kernel units."""
-    shown = [cell for cell in found.cells if len(cell.gap)]
+    shown = [cell for cell in analysis.cells if len(cell.gap)]
     names = ("algorithm", "model", "gamma", "epsilon", "budget", "capped", "diverged")
     columns: dict[str, Any] = {name: pa.array([getattr(cell, name) for cell in shown]) for name in names}
     bands = [cell.band or (cell.error(), cell.error()) for cell in shown]
@@ -181,11 +181,11 @@ def _records(kind: type, items: Sequence[Any]) -> pa.Table:
     return pa.table({field.name: [getattr(item, field.name) for item in items] for field in fields(kind)})
 
 
-def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes]) -> str:
+def _page(store: Store, status: Status, analysis: Analysis, images: dict[str, bytes]) -> str:
     manifest, spec = store.manifest(), store.spec()
     title = spec.title or store.path.resolve().name
-    runs = sum(len(cell.gap) for cell in found.cells)
-    models = len({cell.model for cell in found.cells})
+    runs = sum(len(cell.gap) for cell in analysis.cells)
+    models = len({cell.model for cell in analysis.cells})
     left = status.tasks - status.done
     state = (
         "finished"
@@ -195,14 +195,14 @@ def _page(store: Store, status: Status, found: Analysis, images: dict[str, bytes
     facts = {key: manifest.get(key) for key in ("created", "versions", "identity", "machine")}
     fields = {
         "TITLE": _e(title),
-        "STATE": f"{runs:,} runs of {len(found.exponents)} algorithms on {models:,} models; {status.done:,} of "
+        "STATE": f"{runs:,} runs of {len(analysis.exponents)} algorithms on {models:,} models; {status.done:,} of "
         f"{status.tasks:,} tasks, {state}.",
-        "EXPONENTS": _exponents(found),
+        "EXPONENTS": _exponents(analysis),
         "EXPONENT_PLOT": _image(
             images["exponents"], "Samples needed against 1/epsilon, one panel an algorithm"
         ),
         "CURVES": _image(images["curves"], "Error against samples, one panel a model"),
-        "REACHED": _reached(found),
+        "REACHED": _reached(analysis),
         "SPECIFICATION": _e(spec.to_toml()),
         "FACTS": _e(json.dumps(facts, indent=1)),
         "VERSION": _e(__version__),
@@ -224,22 +224,22 @@ def _exponent_row(e: Exponent) -> list[str]:
     ]
 
 
-def _exponents(found: Analysis) -> str:
+def _exponents(analysis: Analysis) -> str:
     head = [*HEAD, "diverged runs", "bound of Table 1", "policies"]
-    rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in found.exponents]
-    return _table("exponents", head, rows) + "".join(f"<p>{_e(text)}.</p>" for text in found.remarks())
+    rows = [[*_exponent_row(e), str(e.diverged), e.bound, e.policies] for e in analysis.exponents]
+    return _table("exponents", head, rows) + "".join(f"<p>{_e(text)}.</p>" for text in analysis.remarks())
 
 
-def _reached(found: Analysis) -> str:
+def _reached(analysis: Analysis) -> str:
     head = ["algorithm", "model", "ε", "samples needed", "95 %", "share of draws", "its schedule", "capped"]
     rows = [
         [
             r.algorithm, r.model, f"{r.epsilon:g}", _needed(r.samples), _interval(r.low, r.high, ".4g"),
             f"{r.share:.0%}", number(r.scheduled, ".4g"), "yes" if r.capped else "",
         ]
-        for r in found.reached[:MOST_ROWS]
+        for r in analysis.reached[:MOST_ROWS]
     ]  # fmt: skip
-    n = len(found.reached)
+    n = len(analysis.reached)
     more = f"<p>The first {MOST_ROWS:,} of {n:,}; samples.csv has all.</p>" if n > MOST_ROWS else ""
     return _table("samples", head, rows) + more
 

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 """Columns of the parts; docs/sweeps.md says what they hold."""
 
 
-def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], runs: Runs) -> pa.Table:
+def rows(configuration: Configuration, plan: Plan, tasks: NDArray[np.int64], runs: Runs) -> pa.Table:
     """The rows of one configuration's tasks, a run's points together."""
     record, units, mixture = runs.record, runs.record.cmdp, runs.mixture
     n_runs, n = record.samples.shape
@@ -52,16 +52,16 @@ def rows(made: Configuration, of: Plan, tasks: NDArray[np.int64], runs: Runs) ->
     missed = -kernel_slack.min(axis=2, initial=0.0)
     lost = np.isnan(mixture).any(axis=2)
     columns = {
-        "task": np.repeat(of.name[tasks].astype("U32"), n),
-        "configuration": text(made.key),
-        "algorithm": text(made.label),
-        "model": text(made.model.label),
-        "gamma": constant(made.gamma, pa.float64()),
-        "epsilon": constant(made.epsilon, pa.float64()),
-        "budget": constant(made.budget, pa.float64()),
-        "capped": constant(made.capped, pa.bool_()),
-        "replicate": np.repeat(of.replicate[tasks], n),
-        "seed": np.repeat(of.seed[tasks], n),
+        "task": np.repeat(plan.name[tasks].astype("U32"), n),
+        "configuration": text(configuration.key),
+        "algorithm": text(configuration.label),
+        "model": text(configuration.model.label),
+        "gamma": constant(configuration.gamma, pa.float64()),
+        "epsilon": constant(configuration.epsilon, pa.float64()),
+        "budget": constant(configuration.budget, pa.float64()),
+        "capped": constant(configuration.capped, pa.bool_()),
+        "replicate": np.repeat(plan.replicate[tasks], n),
+        "seed": np.repeat(plan.seed[tasks], n),
         "point": np.tile(np.arange(n, dtype=np.int32), n_runs),
         "outer": np.tile(record.outer, n_runs),
         "samples": record.samples.reshape(-1),

@@ -45,8 +45,8 @@ def as_list(value: Any) -> list[Any]:
 
 def floats(values: Any) -> list[Any]:
     """Numbers as floats, anything else as it is, to be refused later."""
-    given = () if values is None else as_list(plain(values))
-    return [float(v) if is_positive(v) else v for v in given]
+    items = () if values is None else as_list(plain(values))
+    return [float(v) if is_positive(v) else v for v in items]
 
 
 def query_text(value: Any) -> str:

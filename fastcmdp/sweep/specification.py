@@ -35,7 +35,7 @@ from fastcmdp.algorithms.variants import Variant, name_of, variant
 from fastcmdp.check import is_whole
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.policy_names import policy_named
-from fastcmdp.sweep.models import Model, Models, check_models
+from fastcmdp.sweep.models import Models, NamedModel, check_models
 from fastcmdp.sweep.settings import (
     Places,
     Where,
@@ -109,8 +109,8 @@ class Algorithms:
         query = "&".join(f"{key}={query_text(value)}" for key, value in settings.items())
         names = named.algorithm.setting_names()
         own: dict[str, Any] = {key: value for key, value in settings.items() if key in names}
-        made: Any = named.algorithm
-        made(**(own | {"outer": 1}))  # checks them
+        kind: Any = named.algorithm
+        kind(**(own | {"outer": 1}))  # checks them
         joint = "&" if "?" in self.name else "?"
         label = self.name + (joint + query if query else "")
         return Variant(label, named.algorithm, dict(named.settings) | settings)
@@ -184,8 +184,8 @@ class Sweep:
     def __post_init__(self, constants: Any) -> None:
         object.__setattr__(self, "folder", Path(self.folder).absolute())
         object.__setattr__(self, "models", tuple(map(_models_of, _several(self.models, Models))))
-        given = map(_algorithms_of, named(_several(self.algorithms, Algorithms)))
-        object.__setattr__(self, "algorithms", tuple(given))
+        algorithms = map(_algorithms_of, named(_several(self.algorithms, Algorithms)))
+        object.__setattr__(self, "algorithms", tuple(algorithms))
         for name in ("epsilon", "samples", "gamma"):
             object.__setattr__(self, name, tuple(floats(getattr(self, name))))
         for name in ("seed", "replicates", "points", "cap"):
@@ -209,10 +209,10 @@ class Sweep:
         """The models, none of them as a mere name."""
         return tuple(item for item in self.models if isinstance(item, Models))
 
-    def expand(self) -> list[Model]:
+    def expand(self) -> list[NamedModel]:
         """All models, in the order of the specification, each once."""
-        found = [made for grid in self.grids for made in grid.expand(self.folder, self.gamma)]
-        return list({made.label: made for made in found}.values())
+        models = [model for grid in self.grids for model in grid.expand(self.folder, self.gamma)]
+        return list({model.label: model for model in models}.values())
 
     def to_dict(self) -> dict[str, Any]:
         """As the TOML file, without what is left at its default."""
@@ -231,7 +231,7 @@ class Sweep:
         numbers = {"seed": self.seed, "replicates": self.replicates, "points": self.points}
         return plain | numbers | {
             "models": [grid.to_dict() for grid in self.grids],
-            "algorithms": [made.to_dict() for made in self.entries],
+            "algorithms": [entry.to_dict() for entry in self.entries],
         }  # fmt: skip
 
     def to_toml(self) -> str:
@@ -246,16 +246,16 @@ class Sweep:
         return "\n".join(lines) + "\n"
 
 
-def _several(given: Any, one: type) -> list[Any]:
+def _several(items: Any, one: type) -> list[Any]:
     """What was given as a sequence; a single one, or a name, is a sequence of one."""
-    if given is None or isinstance(given, str | one) or not hasattr(given, "__iter__"):
-        return [] if given is None else [given]
-    return list(given)
+    if items is None or isinstance(items, str | one) or not hasattr(items, "__iter__"):
+        return [] if items is None else [items]
+    return list(items)
 
 
-def named(given: Sequence[Any]) -> list[Any]:
+def named(items: Sequence[Any]) -> list[Any]:
     """The algorithms, with "all" spelt out."""
-    return [name for item in given for name in (ALGORITHMS if item == "all" else [item])]
+    return [name for item in items for name in (ALGORITHMS if item == "all" else [item])]
 
 
 def _models_of(item: Any) -> Models:
@@ -281,44 +281,47 @@ def _algorithms_of(item: Any) -> Algorithms:
     )
 
 
-def check(found: Mapping[str, Any], where: Where) -> None:
+def check(contents: Mapping[str, Any], where: Where) -> None:
     """Refuse what cannot be a specification; ``where`` tells the place of a key."""
     valid = [name for name in get_type_hints(Sweep) if name != "folder"] + ["constants"]
-    for key in found:
+    for key in contents:
         if key not in valid:
             raise SettingError(where(key) + unknown("key", key, valid))
     for name, least, most in (("replicates", 1, 2**31 - 1), ("points", 1, 10_000), ("seed", 0, 2**40 - 1)):
-        value = found.get(name, least)
+        value = contents.get(name, least)
         accepted = f"an integer from {least} to {most}"
         require_at(is_whole(value, least, most), where(name), name, value, accepted)
-    cap = found.get("cap")
+    cap = contents.get("cap")
     require_at(cap is None or is_positive(cap), where("cap"), "cap", cap, "a positive number")
-    title = found.get("title", "")
+    title = contents.get("title", "")
     require_at(isinstance(title, str), where("title"), "title", title, "text")
-    if found.get("policy", "") != "":
-        _check_policy(found["policy"], where)
-    _check_lists(found, where)
-    gammas = found.get("gamma", [])
+    if contents.get("policy", "") != "":
+        _check_policy(contents["policy"], where)
+    _check_lists(contents, where)
+    gammas = contents.get("gamma", [])
     inside = isinstance(gammas, list) and all(
         gamma in ("average", "episodes", 1) or (is_positive(gamma) and gamma < 1) for gamma in gammas
     )
     require_at(inside, where("gamma"), "gamma", gammas, 'numbers between 0 and 1, "average", or 1 (episodes)')
     for name in ("models", "algorithms"):
-        tables = found.get(name)
+        tables = contents.get(name)
         require_at(
             isinstance(tables, list) and tables and all(isinstance(t, dict) for t in tables),
             where(name), name, tables, f"at least one table [[{name}]]",
         )  # fmt: skip
-    for i, table in enumerate(found["models"]):
+    for i, table in enumerate(contents["models"]):
         check_models(table, lambda *keys, i=i: where("models", i, *keys))
-    for i, table in enumerate(found["algorithms"]):
+    for i, table in enumerate(contents["algorithms"]):
         _check_algorithm(table, lambda *keys, i=i: where("algorithms", i, *keys))
     targets = [
-        key for table in (found, *found["algorithms"]) for key in ("epsilon", "samples") if table.get(key)
+        key
+        for table in (contents, *contents["algorithms"])
+        for key in ("epsilon", "samples")
+        if table.get(key)
     ]
     if not targets:
         raise SettingError(where() + "no targets: give epsilon = [...] or samples = [...]")
-    _check_distinct(found, where)
+    _check_distinct(contents, where)
 
 
 def _check_policy(text: object, where: Where) -> None:
@@ -340,13 +343,13 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     name = table.get("name")
     require_at(isinstance(name, str) and name, where("name"), "name", name, "the name of an algorithm")
     try:
-        of = variant(str(name)).algorithm
+        kind = variant(str(name)).algorithm
     except SettingError as error:
         raise SettingError(f"{where('name')}{error}") from error
-    valid = (set(of.setting_names()) | set(of.constants) | set(of.schedule_names())) - {"outer"}
+    valid = (set(kind.setting_names()) | set(kind.constants) | set(kind.schedule_names())) - {"outer"}
     for key in table:
         if key not in OWN and key not in valid:
-            raise SettingError(where(key) + unknown(f"setting of {of.name}", key, valid | set(OWN)))
+            raise SettingError(where(key) + unknown(f"setting of {kind.name}", key, valid | set(OWN)))
     if "policy" in table:
         _check_policy(table["policy"], where)
     label = table.get("label", "a")
@@ -358,17 +361,17 @@ def _check_algorithm(table: Mapping[str, Any], where: Where) -> None:
     settings = {key: value for key, value in table.items() if key not in OWN}
     for key, value in settings.items():
         require_at(not isinstance(value, dict), where(key), key, value, "a value")
-    made = Algorithms(str(name), settings)
+    algorithm = Algorithms(str(name), settings)
     try:
-        made.variant()
+        algorithm.variant()
     except (SettingError, TypeError, ValueError) as error:
         key = next((key for key in settings if key in str(error)), next(iter(settings), "name"))
         raise SettingError(f"{where(key)}{error}") from error
 
 
-def _check_distinct(found: Mapping[str, Any], where: Where) -> None:
+def _check_distinct(contents: Mapping[str, Any], where: Where) -> None:
     labels: dict[str, int] = {}
-    for i, table in enumerate(found["algorithms"]):
+    for i, table in enumerate(contents["algorithms"]):
         label = label_of(table)
         if label in labels:
             raise SettingError(
@@ -384,26 +387,32 @@ def label_of(table: Mapping[str, Any]) -> str:
     return Algorithms(table["name"], settings, table.get("label"), policy=table.get("policy")).title
 
 
-def constants_of(given: Any, of: Variant, folder: Path, where: str) -> dict[str, float]:
+def constants_of(source: Any, method: Variant, folder: Path, where: str) -> dict[str, float]:
     """Constants of a schedule, from a file or a table."""
-    if given is None:
+    if source is None:
         return {}
     from fastcmdp.tuned import check_constants, constants_for, read_constants
 
     require_at(
-        _is_constants(given), where, "constants", given, "a file of `fastcmdp tune`, or a table of constants"
+        _is_constants(source),
+        where,
+        "constants",
+        source,
+        "a file of `fastcmdp tune`, or a table of constants",
     )
-    given = getattr(given, "constants", given)  # what `fastcmdp.tune` returned
-    if isinstance(given, str | Path):
+    source = getattr(source, "constants", source)  # what `fastcmdp.tune` returned
+    if isinstance(source, str | Path):
         try:
-            found = constants_for(of, read_constants(folder / given))
+            constants = constants_for(method, read_constants(folder / source))
         except (OSError, ModelError, SettingError) as error:
             raise SettingError(f"{where}{error}") from error
-    elif any(isinstance(value, Mapping) for value in given.values()):
-        found = constants_for(of, check_constants(given, where.rstrip(": ")))
+    elif any(isinstance(value, Mapping) for value in source.values()):
+        constants = constants_for(method, check_constants(source, where.rstrip(": ")))
     else:
-        found = check_constants({of.algorithm.name: given}, where.rstrip(": "))[of.algorithm.name]
-    return {key: value for key, value in (found or {}).items() if key not in of.settings}
+        constants = check_constants({method.algorithm.name: source}, where.rstrip(": "))[
+            method.algorithm.name
+        ]
+    return {key: value for key, value in (constants or {}).items() if key not in method.settings}
 
 
 def _is_constants(value: object) -> bool:

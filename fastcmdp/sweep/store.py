@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.sweep.claims import Claims
 from fastcmdp.sweep.durable import StoreError, json_bytes, read_json, remedy, write_durably
-from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.models import NamedModel
 from fastcmdp.sweep.reading import loads
 from fastcmdp.sweep.rows import SCHEMA
 from fastcmdp.sweep.specification import Sweep
@@ -140,9 +140,9 @@ class Store:
             raise SettingError(
                 f"{self.path}: no sweep here (no manifest.json); `fastcmdp sweep run` begins one"
             )
-        found = self.manifest().get("format")
-        if found != FORMAT:
-            raise SettingError(f"{self.path}: the sweep has format {found!r}, this fastcmdp reads {FORMAT}")
+        version = self.manifest().get("format")
+        if version != FORMAT:
+            raise SettingError(f"{self.path}: the sweep has format {version!r}, this fastcmdp reads {FORMAT}")
 
     def rewrite_manifest(self, fresh: Mapping[str, Any], old: Mapping[str, Any]) -> None:
         """The manifest of an extended sweep, or of one that goes on with another version; the old one is kept in it."""
@@ -181,10 +181,10 @@ class Store:
             taken = len(list(self.path.glob("spec-*.toml")))
             write_durably(self.path / f"spec-{taken + 1}.toml", spec.read_bytes())
         columns: dict[str, list[Any]] = {name: [] for name in PLAN.names}
-        for made in plan.configurations:
-            row = {name: getattr(made, name) for name in Configuration.__dataclass_fields__}
-            row["model"] = json.dumps(asdict(made.model))
-            row["settings"] = json.dumps(made.settings)
+        for configuration in plan.configurations:
+            row = {name: getattr(configuration, name) for name in Configuration.__dataclass_fields__}
+            row["model"] = json.dumps(asdict(configuration.model))
+            row["settings"] = json.dumps(configuration.settings)
             row["states"], row["choices"] = row.pop("size")
             for name, value in row.items():
                 columns[name].append(value)
@@ -209,12 +209,12 @@ class Store:
         try:
             table = _rows(self.path / "plan.parquet")
             head = json.loads(table.schema.metadata[b"fastcmdp"])
-            models: dict[str, Model] = {}
+            models: dict[str, NamedModel] = {}
             configurations = []
             for row in table.to_pylist():
                 text = row["model"]
                 if text not in models:
-                    models[text] = Model(**json.loads(text))
+                    models[text] = NamedModel(**json.loads(text))
                 row["model"], row["settings"] = models[text], json.loads(row["settings"])
                 row["size"] = (row.pop("states"), row.pop("choices"))
                 configurations.append(Configuration(**row))
@@ -291,12 +291,12 @@ class Store:
 
     def metadata(self) -> list[dict[str, Any]]:
         """What stands beside the rows of each part: session, host, seconds."""
-        found = []
+        parts = []
         for name in sorted(self.parts):
             with contextlib.suppress(FileNotFoundError, pa.ArrowException, KeyError, ValueError):
                 schema = pq.read_schema(self.path / "parts" / name)
-                found.append(json.loads(schema.metadata[b"fastcmdp"]))
-        return found
+                parts.append(json.loads(schema.metadata[b"fastcmdp"]))
+        return parts
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows, each task once, ordered by task and point; words as dictionaries.
@@ -350,10 +350,10 @@ class Store:
 
     def digest(self) -> str:
         """A hash of all rows, to the last bit, whatever parts they are in."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for column in self.read().columns:
-            _hash_column(made, column.combine_chunks())
-        return made.hexdigest()[:32]
+            _hash_column(digest, column.combine_chunks())
+        return digest.hexdigest()[:32]
 
     # failures
 
@@ -364,15 +364,15 @@ class Store:
 
     def failures(self) -> dict[bytes, Failure]:
         """The last failure of each task that has no result."""
-        done, found = self.done, {}
+        done, failures = self.done, {}
         for path in sorted((self.path / "failures").glob("*.json")):
             with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
                 for entry in json.loads(path.read_bytes()):
                     failure = Failure(**entry)
                     failure.task = str(failure.task)
                     if failure.task.encode() not in done:
-                        found[failure.task.encode()] = failure
-        return found
+                        failures[failure.task.encode()] = failure
+        return failures
 
     def forget_failures(self) -> None:
         """Remove files of failures all of whose tasks are done, or failed again later."""
@@ -388,21 +388,21 @@ class Store:
                 path.unlink(missing_ok=True)
 
 
-def _hash_column(made: Any, column: Any) -> None:
+def _hash_column(digest: Any, column: Any) -> None:
     """Add the values of a column, and which of them are missing, however they are laid out in memory."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    made.update(f"{len(column)} {column.null_count} ".encode())
+    digest.update(f"{len(column)} {column.null_count} ".encode())
     if column.null_count:
-        made.update(np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.uint8).tobytes())
+        digest.update(np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.uint8).tobytes())
         column = column.drop_null()
     if pa.types.is_list(column.type):
-        made.update(np.asarray(pc.list_value_length(column).to_numpy(), np.int64).tobytes())
+        digest.update(np.asarray(pc.list_value_length(column).to_numpy(), np.int64).tobytes())
         column = column.flatten()
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-        made.update("\n".join(column.cast(pa.string()).to_pylist()).encode())
+        digest.update("\n".join(column.cast(pa.string()).to_pylist()).encode())
     else:
-        made.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
+        digest.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
 
 
 def _rows(source: Any, columns: list[str] | None = None, words: list[str] | None = None) -> pa.Table:

@@ -25,7 +25,7 @@ from fastcmdp.io import prism
 from fastcmdp.policies import Policy
 from fastcmdp.policy_names import PolicyName, policy_named
 from fastcmdp.simulators.simulator import Simulator
-from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.models import NamedModel
 from fastcmdp.sweep.settings import place_of
 from fastcmdp.sweep.specification import Algorithms, Sweep
 from fastcmdp.text import plain
@@ -45,7 +45,7 @@ class Configuration:
     ----------
     key : str
         Hash of all below but the number of replicates and the expected samples, 32 hexadecimal digits.
-    model : Model
+    model : NamedModel
     fingerprint : str
         `CMDP.fingerprint` of the model as it was when the sweep was planned.
     gamma : float
@@ -74,7 +74,7 @@ class Configuration:
     """
 
     key: str
-    model: Model
+    model: NamedModel
     fingerprint: str
     gamma: float
     size: tuple[int, int]
@@ -110,8 +110,8 @@ class Plan:
     ----------
     configurations : list of Configuration
     omitted : list of Omitted
-    of, replicate : int32[n]
-        The configuration and the replicate of each task.
+    owner, replicate : int32[n]
+        The configuration, by its number, and the replicate of each task.
     seed : int64[n]
     name : S32[n]
         Hexadecimal digits.
@@ -119,41 +119,43 @@ class Plan:
 
     configurations: list[Configuration]
     omitted: list[Omitted]
-    of: NDArray[np.int32] = field(init=False)
+    owner: NDArray[np.int32] = field(init=False)
     replicate: NDArray[np.int32] = field(init=False)
     seed: NDArray[np.int64] = field(init=False)
     name: NDArray[np.bytes_] = field(init=False)
     root: int = 0
 
     def __post_init__(self) -> None:
-        counts = np.array([made.replicates for made in self.configurations], np.int64)
-        self.of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        counts = np.array([configuration.replicates for configuration in self.configurations], np.int64)
+        self.owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.replicate = np.concatenate(
             [np.arange(n, dtype=np.int32) for n in counts] or [np.zeros(0, np.int32)]
         )
-        self.seed = np.empty(len(self.of), np.int64)
-        self.name = np.empty(len(self.of), "S32")
+        self.seed = np.empty(len(self.owner), np.int64)
+        self.name = np.empty(len(self.owner), "S32")
         position = 0
-        for made in self.configurations:
-            for replicate in range(made.replicates):
-                seed = seed_of(made, self.root, replicate)
-                text = f"{made.key} {made.points} {seed} {replicate}"
+        for configuration in self.configurations:
+            for replicate in range(configuration.replicates):
+                seed = seed_of(configuration, self.root, replicate)
+                text = f"{configuration.key} {configuration.points} {seed} {replicate}"
                 self.seed[position] = seed
                 self.name[position] = hashlib.sha256(text.encode()).hexdigest()[:32].encode()
                 position += 1
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.owner)
 
     @property
     def transitions(self) -> float:
         """Expected transitions of all tasks."""
-        return float(sum(made.samples * made.replicates for made in self.configurations))
+        return float(
+            sum(configuration.samples * configuration.replicates for configuration in self.configurations)
+        )
 
 
-def seed_of(made: Configuration, root: int, replicate: int) -> int:
+def seed_of(configuration: Configuration, root: int, replicate: int) -> int:
     """The seed of a replicate, below 2^56: ``fastcmdp.solve(..., seed=seed, replicates=1)`` makes the same run."""
-    text = f"{made.key} {root} {replicate}"
+    text = f"{configuration.key} {root} {replicate}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
@@ -176,7 +178,7 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
     models = {
         model.label: (model, grid) for grid in sweep.grids for model in grid.expand(sweep.folder, sweep.gamma)
     }
-    found: dict[str, Configuration] = {}
+    configurations: dict[str, Configuration] = {}
     omitted: list[Omitted] = []
     for i, (model, grid) in enumerate(models.values()):
         try:
@@ -189,16 +191,16 @@ def plan(sweep: Sweep, progress: Callable[[int, int], object] | None = None) -> 
                 if target.settings is None:
                     omitted.append(Omitted(model.label, entry.title, target.epsilon, target.budget))
                     continue
-                made = _configuration(world, entry.title, target, sweep, str(policy), fingerprint)
-                found.setdefault(made.key, made)
+                configuration = _configuration(world, entry.title, target, sweep, str(policy), fingerprint)
+                configurations.setdefault(configuration.key, configuration)
         if progress is not None:
             progress(i + 1, len(models))
-    if not found:
+    if not configurations:
         raise SettingError(
             f"cap = {sweep.cap!r}, samples = {list(sweep.samples)!r}: none of the targets leaves one outer step of its "
             "algorithm, so nothing would be run; give larger ones"
         )
-    return Plan(list(found.values()), omitted, root=sweep.seed)
+    return Plan(list(configurations.values()), omitted, root=sweep.seed)
 
 
 def _check_size(sweep: Sweep) -> None:
@@ -218,7 +220,7 @@ def _check_size(sweep: Sweep) -> None:
         )
 
 
-def build(model: Model) -> CMDP | Simulator:
+def build(model: NamedModel) -> CMDP | Simulator:
     """The model, or an error that names it."""
     try:
         return model.build()
@@ -244,7 +246,7 @@ def _retold(error: Exception, message: str) -> Exception:
 class BuiltModel:
     """A model of a sweep, built."""
 
-    def __init__(self, model: Model, cmdp: CMDP | Simulator) -> None:
+    def __init__(self, model: NamedModel, cmdp: CMDP | Simulator) -> None:
         self.model, self.cmdp, self.fingerprint = model, cmdp, cmdp.fingerprint()
         if has_table(cmdp):
             self.policy, self.size = PolicyName("tabular"), (cmdp.n_states, cmdp.n_choices)
@@ -266,12 +268,12 @@ def _policy(sweep: Sweep, entry: Algorithms, world: BuiltModel) -> tuple[PolicyN
     name = policy_named(text) if text else world.policy
     if name.features is not None:
         name = replace(name, features=str(sweep.folder / name.features))
-    of = entry.variant().algorithm
+    kind = entry.variant().algorithm
     try:
-        if not of.simulation and not has_table(world.cmdp):
-            raise SettingError(f"{of.name} needs a model with a table")
+        if not kind.simulation and not has_table(world.cmdp):
+            raise SettingError(f"{kind.name} needs a model with a table")
         policy, bound = world.policies(name)
-        of.check_policy(bound)
+        kind.check_policy(bound)
     except (ModelError, SettingError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         place = entry.places.get("policy", place_of(entry.places, "name"))
@@ -292,9 +294,9 @@ class Target(NamedTuple):
 
 def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP | Simulator) -> list[Target]:
     """Target, settings and whether they are capped, for all targets of an algorithm; None for those left out."""
-    made = entry.variant()
+    method = entry.variant()
     constants = dict(entry.constants) if isinstance(entry.constants, dict) else {}
-    settings = constants | dict(made.settings)
+    settings = constants | dict(method.settings)
     cap = sweep.cap
     epsilons = sweep.epsilon if entry.epsilon is None else entry.epsilon
     budgets = sweep.samples if entry.samples is None else entry.samples
@@ -302,7 +304,7 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP | Simulat
         epsilons = ()  # its own targets take the place of the sweep's
     if entry.epsilon is not None and entry.samples is None:
         budgets = ()
-    found: list[Target] = []
+    targets: list[Target] = []
     over = False
     name = f"{entry.title} on {label}"
 
@@ -311,15 +313,15 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP | Simulat
 
     if epsilons:  # the coarsest schedule: a bad constant must not pass for a target beyond the cap
         try:
-            made.algorithm.for_epsilon(cmdp, 0.999 / (1.0 - cmdp.gamma), **settings)
+            method.algorithm.for_epsilon(cmdp, 0.999 / (1.0 - cmdp.gamma), **settings)
         except (SettingError, TypeError) as error:
             raise refused(name, error) from error
     for epsilon in sorted(set(map(float, epsilons)), reverse=True):
         if over:
-            found.append(Target(epsilon, None, None, True))
+            targets.append(Target(epsilon, None, None, True))
             continue
         try:
-            schedule: Algorithm | None = made.algorithm.for_epsilon(cmdp, epsilon, **settings)
+            schedule: Algorithm | None = method.algorithm.for_epsilon(cmdp, epsilon, **settings)
         except SettingError as error:
             if cap is None or epsilon >= 1.0 / (1.0 - cmdp.gamma):
                 remedy = "" if epsilon >= 1.0 / (1.0 - cmdp.gamma) else "; give a larger epsilon, or a cap"
@@ -329,21 +331,21 @@ def _schedules(sweep: Sweep, entry: Algorithms, label: str, cmdp: CMDP | Simulat
         if over:
             assert cap is not None
             try:
-                schedule = made.for_samples(cmdp, cap, constants)
+                schedule = method.for_samples(cmdp, cap, constants)
             except BudgetError:
                 schedule = None
-        found.append(Target(epsilon, None, schedule, over))
+        targets.append(Target(epsilon, None, schedule, over))
     for budget in sorted(set(map(float, budgets))):
         if cap is not None and budget > cap:
-            found.append(Target(None, budget, None, True))
+            targets.append(Target(None, budget, None, True))
             continue
         try:
-            found.append(Target(None, budget, made.for_samples(cmdp, budget, constants), False))
+            targets.append(Target(None, budget, method.for_samples(cmdp, budget, constants), False))
         except BudgetError:
-            found.append(Target(None, budget, None, False))
+            targets.append(Target(None, budget, None, False))
         except (SettingError, TypeError) as error:
             raise refused(f"{name}, samples = {budget:g}", error) from error
-    return found
+    return targets
 
 
 def _configuration(
@@ -389,9 +391,15 @@ def digest(content: Any) -> str:
 
 def file_digests(configurations: Sequence[Configuration]) -> dict[str, str]:
     """SHA-256 of the files of models, by their labels' paths, and of features; files beside a .tra count."""
-    models = {made.model.label: made.model for made in configurations if made.model.is_file}
+    models = {
+        configuration.model.label: configuration.model
+        for configuration in configurations
+        if configuration.model.is_file
+    }
     paths = {path for model in models.values() for path in _files(model)}
-    features = (policy_named(text).path() for text in {made.policy for made in configurations})
+    features = (
+        policy_named(text).path() for text in {configuration.policy for configuration in configurations}
+    )
     paths |= {str(path) for path in features if path is not None}
     return {path: file_digest(path) for path in sorted(paths)}
 
@@ -402,7 +410,7 @@ def file_digest(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _files(model: Model) -> list[str]:
+def _files(model: NamedModel) -> list[str]:
     path = Path(model.spec)
     beside = [str(name) for name in model.naming.get("files", ())]
     if path.name.lower().endswith((".tra", ".tra.gz", ".tra.xz")) and not beside:

@@ -31,7 +31,7 @@ from fastcmdp.policy_names import policy_named
 from fastcmdp.runs import Record, new_record
 from fastcmdp.runs.loop import Crew, Stopped, follow
 from fastcmdp.streams import streams
-from fastcmdp.sweep.models import Model
+from fastcmdp.sweep.models import NamedModel
 from fastcmdp.sweep.tasks import DRAWS, ROWS, Configuration, build
 from fastcmdp.units import Units
 from fastcmdp.worlds import World, world_of
@@ -49,7 +49,7 @@ class Refused(SettingError):
 class Group:
     """Tasks of one configuration: they differ in their seeds only."""
 
-    model: Model
+    model: NamedModel
     fingerprint: str
     algorithm: str
     settings: dict[str, Any]
@@ -60,18 +60,18 @@ class Group:
 
 
 def group_of(
-    made: Configuration, seeds: tuple[int, ...], points: int | None = None, **settings: Any
+    configuration: Configuration, seeds: tuple[int, ...], points: int | None = None, **settings: Any
 ) -> Group:
     """Runs of a configuration from these seeds; with other trace points or settings for a probe."""
-    points = made.points if points is None else points
+    points = configuration.points if points is None else points
     return Group(
-        made.model, made.fingerprint, made.algorithm, made.settings | settings, points, seeds, made.policy,
-        made.policy_fingerprint,
+        configuration.model, configuration.fingerprint, configuration.algorithm, configuration.settings | settings,
+        points, seeds, configuration.policy, configuration.policy_fingerprint,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """What is sent to a worker: a few hundred bytes a group."""
 
     identity: dict[str, Any]
@@ -133,11 +133,11 @@ def identity() -> dict[str, Any]:
         "fastcmdp": fastcmdp.__version__,
         "kernels": digest(""),
         "rows": ROWS,
-        "algorithms": {name: made.version for name, made in ALGORITHMS.items()},
+        "algorithms": {name: method.version for name, method in ALGORITHMS.items()},
     }
 
 
-def execute(batch: Batch, stop: threading.Event | None = None) -> Outcome:
+def execute(batch: TaskBatch, stop: threading.Event | None = None) -> Outcome:
     """Run a batch.
 
     Raises
@@ -261,7 +261,7 @@ def _world(group: Group, simulation: str) -> World:
     return world_of(model, policy, None, DRAWS, simulation=simulation)
 
 
-def changed(model: Model, where: str = "") -> str:
+def changed(model: NamedModel, where: str = "") -> str:
     """What to say of a model that is not the one that was planned."""
     if model.is_file:
         return (
@@ -277,9 +277,9 @@ def changed(model: Model, where: str = "") -> str:
 def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: _Clock) -> Runs:
     world = _CACHE.get(group)
     clock.compiling += _compile(world, group.algorithm)
-    made = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
-    of: Any = algorithm_by_name(group.algorithm)
-    settings: Algorithm = of(**made)
+    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
+    kind: Any = algorithm_by_name(group.algorithm)
+    settings: Algorithm = kind(**arguments)
     return run_all(world, settings, group.seeds, group.points, threads, stop, clock)
 
 
@@ -324,11 +324,11 @@ def run_all(
     return Runs(record, np.array(run.state.failed), float(best))
 
 
-def bare_units(of: Units) -> Units:
+def bare_units(units: Units) -> Units:
     """The units of a model without the model."""
     bare = Units()
     for name in Units.__annotations__:
-        setattr(bare, name, getattr(of, name))
+        setattr(bare, name, getattr(units, name))
     return bare
 
 

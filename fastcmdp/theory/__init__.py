@@ -6,6 +6,10 @@ in [0, 1], constraints in [-1, 1] that are met when J_c >= 0, J not normalised.
 
 from __future__ import annotations
 
+from fastcmdp.algorithms.pd_anpg import theorem_settings
+from fastcmdp.assumptions.constants import Constants, asgd_steps, constants
+from fastcmdp.assumptions.moments import SampleLaw, sample_law
+from fastcmdp.assumptions.points import Parametrisation, Point, point
 from fastcmdp.theory.bounds import (
     Decay,
     advantage_bound,
@@ -26,7 +30,6 @@ from fastcmdp.theory.bounds import (
     universal_first_order_C,
 )
 from fastcmdp.theory.certificate import Assumption, Certificate, certificate
-from fastcmdp.theory.constants import Constants, asgd_steps, constants
 from fastcmdp.theory.corrected import corrected_law, dual_dynamics, first_order_error, target_second_moment
 from fastcmdp.theory.duality import DualMinimum, dual_minimum, value_iteration
 from fastcmdp.theory.global_bounds import (
@@ -41,15 +44,12 @@ from fastcmdp.theory.global_bounds import (
 )
 from fastcmdp.theory.inequality import Inequality
 from fastcmdp.theory.inner import InnerMoments, conditional_mean, error_factors, inner_moments
-from fastcmdp.theory.moments import SampleLaw, sample_law
 from fastcmdp.theory.paths import Path, follow, sampled_steps, theorem_path
-from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import (
     Schedule,
     expected_samples,
     practical_schedule,
     theorem_schedule,
-    theorem_settings,
 )
 
 __all__ = [

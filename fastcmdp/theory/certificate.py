@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastcmdp.algorithms.pd_anpg import PDANPG
-from fastcmdp.check import seed_number, whole
+from fastcmdp.assumptions.constants import SMALLEST, Constants, constants, slater_holds
+from fastcmdp.assumptions.points import Parametrisation, Point, point
+from fastcmdp.check import positive, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.theory import bounds, global_bounds
 from fastcmdp.theory.bounds import Decay
-from fastcmdp.theory.checks import check_positive
-from fastcmdp.theory.constants import Constants, constants, slater_holds
 from fastcmdp.theory.inequality import Inequality
 from fastcmdp.theory.paths import theorem_path
-from fastcmdp.theory.points import Parametrisation, Point, point
 from fastcmdp.theory.schedules import (
     Schedule,
     expected_samples,
@@ -91,15 +90,15 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, for JSON; numbers that are not finite become None."""
-        of = self.constants
-        made: dict[str, Any] = {
+        measured = self.constants
+        contents: dict[str, Any] = {
             "model": self.model,
             "policy": self.policy,
             "epsilon": self.epsilon,
             "user_epsilon": list(self.user_epsilon),
             "units": "kernel: reward in [0, 1], constraints in [-1, 1], J not normalised by 1-gamma",
             "assumptions": [asdict(assumption) for assumption in self.assumptions],
-            "constants": of.to_dict(),
+            "constants": measured.to_dict(),
             "duals": list(self.duals),
             "schedules": {
                 "theorem_1": None if self.theorem is None else self.theorem.to_dict(),
@@ -114,7 +113,7 @@ class Certificate:
             "bounds": [bound.to_dict() for bound in self.bounds],
             "first_order_decay": asdict(self.decay),
         }
-        plain: dict[str, Any] = _finite(made)
+        plain: dict[str, Any] = _finite(contents)
         return plain
 
     def text(self) -> str:
@@ -124,7 +123,7 @@ class Certificate:
     __str__ = text
 
     def _lines(self) -> Iterator[str]:
-        of = self.constants
+        theory = self.constants
         yield f"PD-ANPG's theory on {self.model}, {self.policy}"
         units = ", ".join(f"{value:.6g}" for value in self.user_epsilon)
         yield f"epsilon = {self.epsilon:.6g} in kernel units; in the units of reward and constraints: {units}"
@@ -136,18 +135,18 @@ class Certificate:
             yield f"  {assumption.name:32}{verdict:7}{first}"
             yield from (f"  {'':39}{line}" for line in rest)
         yield ""
-        yield f"Constants ({of.n_thetas} theta)"
+        yield f"Constants ({theory.n_thetas} theta)"
         for label, largest, measured in (
-            ("G", of.G, of.G_measured),
-            ("B", of.B, of.B_measured),
-            ("|A_L|", of.advantage_bound, of.advantage_measured),
-            ("sigma^2", of.sigma2, of.sigma2_measured),
-            ("kappa = G^2/mu_F", of.kappa, of.R2_measured / of.mu_F),
-            ("kappa~", of.kappa, of.kappa_tilde_measured),
+            ("G", theory.G, theory.G_measured),
+            ("B", theory.B, theory.B_measured),
+            ("|A_L|", theory.advantage_bound, theory.advantage_measured),
+            ("sigma^2", theory.sigma2, theory.sigma2_measured),
+            ("kappa = G^2/mu_F", theory.kappa, theory.R2_measured / theory.mu_F),
+            ("kappa~", theory.kappa, theory.kappa_tilde_measured),
         ):
             yield f"  {label:20}bound {largest:<14.6g}measured {measured:.6g}"
-        yield f"  {'f_0, f_1':20}{of.f0():.6g}, {of.f1():.6g} (C = 1)"
-        yield f"  {'KL(pi* || pi_0)':20}{of.kl:.6g}"
+        yield f"  {'f_0, f_1':20}{theory.f0():.6g}, {theory.f1():.6g} (C = 1)"
+        yield f"  {'KL(pi* || pi_0)':20}{theory.kl:.6g}"
         yield ""
         yield from self._schedule_lines()
         yield ""
@@ -157,10 +156,10 @@ class Certificate:
             sides = f"{bound.left:>12.5g} {bound.relation:2} {bound.right:<12.5g}"
             yield f"  {bound.name:24}{sides}{verdict:7}{bound.statement} [{bound.how}]"
         rates = [bound.right for bound in self.bounds if bound.name.startswith("Theorem 1")]
-        if rates and min(rates) > 1.0 / (1.0 - of.gamma):
+        if rates and min(rates) > 1.0 / (1.0 - theory.gamma):
             yield (
-                f"  Theorem 1's rates lie above {1.0 / (1.0 - of.gamma):.6g}, the range of J: at these K and H they "
-                "hold and say nothing."
+                f"  Theorem 1's rates lie above {1.0 / (1.0 - theory.gamma):.6g}, the range of J: at these K and H "
+                "they hold and say nothing."
             )
         decay = self.decay
         yield ""
@@ -264,26 +263,26 @@ def certificate(
     True
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
-        check_positive(name, value)
+        positive(name, value, SMALLEST)
     outer, inner, replicates = (
         whole(name, count, 1)
         for name, count in (("outer", outer), ("inner", inner), ("replicates", replicates))
     )
     seed = seed_number(seed)
     policy = policy or TabularSoftmax()
-    made = Parametrisation(cmdp, policy)
+    parametrisation = Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
     rows = None if thetas is None else np.atleast_2d(np.asarray(thetas, np.float64))
-    of = constants(cmdp, made, rows, optimum=best)
-    slater = math.isfinite(of.lambda_max)
-    at = point(cmdp, made, None if rows is None else rows[0], best.raw_duals if slater else ())
+    measured = constants(cmdp, parametrisation, rows, optimum=best)
+    slater = math.isfinite(measured.lambda_max)
+    at = point(cmdp, parametrisation, None if rows is None else rows[0], best.raw_duals if slater else ())
     practical = practical_schedule(cmdp, epsilon)
-    found = [*_at_point(at, of, policy, inner, C), *_about_problem(cmdp, at, best)]
+    inequalities = [*_at_point(at, measured, policy, inner, C), *_about_problem(cmdp, at, best)]
     if slater:
         path, along = theorem_path(
             cmdp, policy, outer=outer, inner=inner, seed=seed, replicates=replicates, optimum=best
         )
-        found += [
+        inequalities += [
             global_bounds.lagrange_descent(path),
             global_bounds.lagrange_convergence(path),
             global_bounds.lagrange_global_convergence(path, along, C),
@@ -293,37 +292,39 @@ def certificate(
     scales = (cmdp.reward_scale, *cmdp.constraint_scale.tolist())
     return Certificate(
         model=repr(cmdp),
-        policy="tabular softmax" if made.is_tabular else f"softmax linear in {made.n_parameters} features",
+        policy="tabular softmax"
+        if parametrisation.is_tabular
+        else f"softmax linear in {parametrisation.n_parameters} features",
         epsilon=float(epsilon),
         user_epsilon=tuple(float(epsilon * scale) for scale in scales),
-        assumptions=_assumptions(of, at, best),
-        constants=of,
+        assumptions=_assumptions(measured, at, best),
+        constants=measured,
         duals=tuple(best.raw_duals.tolist()),
-        theorem=theorem_schedule(of, epsilon, C=C, C_bar=C_bar) if slater else None,
+        theorem=theorem_schedule(measured, epsilon, C=C, C_bar=C_bar) if slater else None,
         practical=practical,
         practical_samples=expected_samples(cmdp.gamma, practical.outer + practical.pilot, practical.inner),
-        bounds=tuple(found),
-        decay=bounds.first_order_decay(at, of),
+        bounds=tuple(inequalities),
+        decay=bounds.first_order_decay(at, measured),
     )
 
 
-def _at_point(at: Point, of: Constants, policy: Policy, inner: int, C: float) -> Iterator[Inequality]:
+def _at_point(at: Point, measured: Constants, policy: Policy, inner: int, C: float) -> Iterator[Inequality]:
     *identities, gradient = bounds.unbiased_estimates(at)
     worst = [identity for identity in identities if not identity.holds]
     yield from worst
     yield gradient
     yield from bounds.estimator_moments(at)
-    yield bounds.advantage_bound(at, of)
-    yield bounds.gradient_bound(at, of)
-    yield bounds.initial_loss_bound(at, of)
-    yield bounds.gradient_noise(at, of)
-    yield from bounds.moment_conditions(at, of)
+    yield bounds.advantage_bound(at, measured)
+    yield bounds.gradient_bound(at, measured)
+    yield bounds.initial_loss_bound(at, measured)
+    yield bounds.gradient_noise(at, measured)
+    yield from bounds.moment_conditions(at, measured)
     if inner * len(at.nu) * at.rank**2 <= MOST_WORK:
-        yield from bounds.local_convergence(at, of, inner, C)
-        yield bounds.second_moment_expansion(at, of, inner)
+        yield from bounds.local_convergence(at, measured, inner, C)
+        yield bounds.second_moment_expansion(at, measured, inner)
     else:
-        yield bounds.local_convergence_sampled(at, of, policy, inner, C=C)
-        yield bounds.first_order_bound(at, of, inner, C)
+        yield bounds.local_convergence_sampled(at, measured, policy, inner, C=C)
+        yield bounds.first_order_bound(at, measured, inner, C)
 
 
 def _about_problem(cmdp: CMDP, at: Point, best: Optimum) -> Iterator[Inequality]:
@@ -335,30 +336,35 @@ def _about_problem(cmdp: CMDP, at: Point, best: Optimum) -> Iterator[Inequality]
     yield global_bounds.constraint_extraction(cmdp, at.pi, best)
 
 
-def _assumptions(of: Constants, at: Point, best: Optimum) -> tuple[Assumption, ...]:
-    m = of.n_constraints
+def _assumptions(measured: Constants, at: Point, best: Optimum) -> tuple[Assumption, ...]:
+    m = measured.n_constraints
     if m == 0:
         slater = Assumption("1 Slater", True, "there is no constraint")
     elif slater_holds(at.cmdp, best):
-        detail = f"c_slater = {of.c_slater:.6g}, lambda_max = {of.lambda_max:.6g}, lambda* = " + ", ".join(
-            f"{dual:.6g}" for dual in best.raw_duals
+        detail = (
+            f"c_slater = {measured.c_slater:.6g}, lambda_max = {measured.lambda_max:.6g}, lambda* = "
+            + ", ".join(f"{dual:.6g}" for dual in best.raw_duals)
         )
         slater = Assumption("1 Slater", True, detail)
     else:
-        detail = f"c_slater = {of.c_slater:.3g}: no policy meets the constraints strictly; loosen a limit"
+        detail = (
+            f"c_slater = {measured.c_slater:.3g}: no policy meets the constraints strictly; loosen a limit"
+        )
         slater = Assumption("1 Slater", False, detail)
-    score = f"G = {of.G:.6g}, B = {of.B:.6g}, for all theta"
-    where = "theta_0" if of.n_thetas == 1 else f"the {of.n_thetas} thetas"
-    bias = f"epsilon_bias = {of.epsilon_bias:.4g} at {where}, all multipliers"
+    score = f"G = {measured.G:.6g}, B = {measured.B:.6g}, for all theta"
+    where = "theta_0" if measured.n_thetas == 1 else f"the {measured.n_thetas} thetas"
+    bias = f"epsilon_bias = {measured.epsilon_bias:.4g} at {where}, all multipliers"
     complete = at.parametrisation.is_tabular
     bias += "; a complete class: 0 but for rounding, for all theta" if complete else "; elsewhere not known"
     fisher = f"F -> 0 along thetas that make the policy deterministic; at {where}:\n"
-    if of.mu_full > 0:
-        fisher += f"F >= {of.mu_F:.6g} I"
+    if measured.mu_full > 0:
+        fisher += f"F >= {measured.mu_F:.6g} I"
     else:
         reason = "the scores of a state sum to zero" if at.parametrisation.is_tabular else "F is singular"
-        fisher += f"its smallest eigenvalue is 0 ({reason}; rank {of.rank} of {of.n_parameters});\n"
-        fisher += f"on the span of the visited scores, which ASGD never leaves, mu_F = {of.mu_F:.6g}"
+        fisher += (
+            f"its smallest eigenvalue is 0 ({reason}; rank {measured.rank} of {measured.n_parameters});\n"
+        )
+        fisher += f"on the span of the visited scores, which ASGD never leaves, mu_F = {measured.mu_F:.6g}"
     return (
         slater,
         Assumption("2 bounded, smooth score", True, score),

@@ -25,12 +25,12 @@ import numpy as np
 import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.moments import averaging
+from fastcmdp.assumptions.points import Point
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.theory.inner import error_factors
-from fastcmdp.theory.moments import averaging
-from fastcmdp.theory.points import Point
 
 Floats = NDArray[np.float64]
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.constants import Constants, slater_holds
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, evaluate
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.theory.bounds import lemma_scale, variance_bound
-from fastcmdp.theory.constants import Constants, slater_holds
 from fastcmdp.theory.duality import dual_minimum
 from fastcmdp.theory.inequality import (
     FALSE_ALARM,
@@ -62,11 +62,11 @@ def lagrange_convergence(path: Path) -> Inequality:
     + B eta/2 mean_k E|omega_k|^2 + KL_0/(eta K), with epsilon_bias the largest transfer error on the path.
     """
     eta, outer, _ = _rates(path)
-    made = path.parametrisation
+    parametrisation = path.parametrisation
     right = (
         math.sqrt(float(path.transfer.max()))
-        + math.sqrt(made.score_bound) * path.bias.mean(axis=1)
-        + made.smoothness * eta / 2.0 * path.step.mean(axis=1)
+        + math.sqrt(parametrisation.score_bound) * path.bias.mean(axis=1)
+        + parametrisation.smoothness * eta / 2.0 * path.step.mean(axis=1)
         + path.kl[:, 0] / (eta * outer)
     )
     return on_average(
@@ -77,27 +77,27 @@ def lagrange_convergence(path: Path) -> Inequality:
     )
 
 
-def _check_path(path: Path, of: Constants) -> None:
+def _check_path(path: Path, constants: Constants) -> None:
     least, used = float(path.mu.min()), path.mu_used
-    if min(least, used) < of.mu_F * (1.0 - 1e-6) or used > least * (1.0 + 1e-6):
+    if min(least, used) < constants.mu_F * (1.0 - 1e-6) or used > least * (1.0 + 1e-6):
         raise SettingError(
             f"the smallest eigenvalue of F on the path is {least:.3g}, the ASGD steps assume {used:.3g} and the "
-            f"constants {of.mu_F:.3g}: the bounds ask for constants <= steps <= path; see theorem_path"
+            f"constants {constants.mu_F:.3g}: the bounds ask for constants <= steps <= path; see theorem_path"
         )
 
 
-def lagrange_global_convergence(path: Path, of: Constants, C: float = 1.0) -> Inequality:
+def lagrange_global_convergence(path: Path, constants: Constants, C: float = 1.0) -> Inequality:
     """Corollary 1 (corr_lagrange_global_convergence), eq:general_bound_corr."""
-    _check_path(path, of)
+    _check_path(path, constants)
     eta, outer, inner = _rates(path)
-    decay = math.exp(-inner / (40.0 * of.kappa))
-    scale = lemma_scale(of)
-    exact_step = of.G**2 * of.Lambda**2 / (of.mu_F**2 * (1.0 - of.gamma) ** 4)
+    decay = math.exp(-inner / (40.0 * constants.kappa))
+    scale = lemma_scale(constants)
+    exact_step = constants.G**2 * constants.Lambda**2 / (constants.mu_F**2 * (1.0 - constants.gamma) ** 4)
     right = (
-        math.sqrt(of.epsilon_bias)
-        + of.G * math.sqrt(C * scale) * decay
-        + of.B * eta * (variance_bound(of, inner) + C * decay**2 * scale + exact_step)
-        + of.kl / (eta * outer)
+        math.sqrt(constants.epsilon_bias)
+        + constants.G * math.sqrt(C * scale) * decay
+        + constants.B * eta * (variance_bound(constants, inner) + C * decay**2 * scale + exact_step)
+        + constants.kl / (eta * outer)
     )
     return on_average(
         "Corollary 1",
@@ -107,7 +107,7 @@ def lagrange_global_convergence(path: Path, of: Constants, C: float = 1.0) -> In
     )
 
 
-def dual_drift(path: Path, of: Constants) -> tuple[Inequality, Inequality]:
+def dual_drift(path: Path, constants: Constants) -> tuple[Inequality, Inequality]:
     """What the dual step alone guarantees (eq_appndx_64 to eq_appndx_71), summed over the constraints.
 
     mean_k E[lambda_k . J_c(theta_k)] <= m zeta/(1-gamma)^2 and
@@ -119,11 +119,11 @@ def dual_drift(path: Path, of: Constants) -> tuple[Inequality, Inequality]:
     SettingError
         There is no constraint, or zeta differs between constraints.
     """
-    zeta, m, outer = path.settings.zeta, of.n_constraints, path.settings.outer
+    zeta, m, outer = path.settings.zeta, constants.n_constraints, path.settings.outer
     if m == 0 or not isinstance(zeta, int | float):
         raise SettingError(f"zeta = {zeta!r} for {m} constraints: one number, and a constraint, are expected")
     slack, dual = path.raw[..., 1:], path.dual[:, :-1]
-    noise = zeta / (1.0 - of.gamma) ** 2
+    noise = zeta / (1.0 - constants.gamma) ** 2
     return (
         on_average(
             "eq. 64",
@@ -134,32 +134,32 @@ def dual_drift(path: Path, of: Constants) -> tuple[Inequality, Inequality]:
         on_average(
             "eq. 71",
             "E mean (lambda - lambda_max) . J_c <= m (lambda_max^2/(2 zeta K) + zeta/(1-gamma)^2)",
-            ((dual - of.lambda_max) * slack).sum(axis=-1).mean(axis=1),
-            m * (of.lambda_max**2 / (2.0 * zeta * outer) + noise),
+            ((dual - constants.lambda_max) * slack).sum(axis=-1).mean(axis=1),
+            m * (constants.lambda_max**2 / (2.0 * zeta * outer) + noise),
         ),
     )
 
 
-def theorem_1(path: Path, of: Constants, C: float = 1.0) -> tuple[Inequality, ...]:
+def theorem_1(path: Path, constants: Constants, C: float = 1.0) -> tuple[Inequality, ...]:
     """Theorem 1's two rates (eq_appndx_67, eq_appndx_74_new) on a path with its step sizes, any K and H.
 
     E mean gap <= sqrt(eps_bias) + f0 Lambda/(1-gamma)^2 exp(-mu_F H/(40 G^2)) + (f1+1) Lambda/((1-gamma)^2 sqrt(K)) and
     sum_i [-E mean J_ci]_+ <= 2/lambda_max (the same with f1+2). For m = 1 the left side is -E mean J_c, as in the
     paper; the sum over constraints is derived here. m = 0: the first alone, with f1 for f1+1.
     """
-    _check_path(path, of)
+    _check_path(path, constants)
     eta, outer, inner = _rates(path)
-    unit, m = 1.0 - of.gamma, of.n_constraints
-    expected = unit**2 / (of.Lambda * math.sqrt(outer))
+    unit, m = 1.0 - constants.gamma, constants.n_constraints
+    expected = unit**2 / (constants.Lambda * math.sqrt(outer))
     if abs(eta / expected - 1.0) > 1e-9:
         raise SettingError(
             f"eta = {eta:.6g} on the path; Theorem 1's {expected:.6g} is expected (theorem_settings)"
         )
-    decay, scale = math.exp(-inner / (40.0 * of.kappa)), of.Lambda / unit**2
+    decay, scale = math.exp(-inner / (40.0 * constants.kappa)), constants.Lambda / unit**2
 
     def rate(extra: float) -> float:
-        stochastic = (of.f1(C) + extra) * scale / math.sqrt(outer)
-        return math.sqrt(of.epsilon_bias) + of.f0(C) * scale * decay + stochastic
+        stochastic = (constants.f1(C) + extra) * scale / math.sqrt(outer)
+        return math.sqrt(constants.epsilon_bias) + constants.f0(C) * scale * decay + stochastic
 
     means = path.raw.mean(axis=1)
     gap = on_average(
@@ -170,7 +170,7 @@ def theorem_1(path: Path, of: Constants, C: float = 1.0) -> tuple[Inequality, ..
     )
     if m == 0:
         return (gap,)
-    right = 2.0 / of.lambda_max * rate(2.0)
+    right = 2.0 / constants.lambda_max * rate(2.0)
     name, statement = "Theorem 1, violation", "-E mean J_c <= rate in H, K"
     if m == 1:
         return gap, on_average(name, statement, -means[:, 1], right)
@@ -194,8 +194,8 @@ def dual_bound(cmdp: CMDP, optimum: Optimum | None = None) -> Inequality:
     if cmdp.n_constraints == 0 or not slater_holds(cmdp, best):
         raise SettingError("the bound on lambda* needs a constraint and a positive Slater value")
     total, right = float(best.raw_duals.sum()), 1.0 / ((1.0 - cmdp.gamma) * best.slater)
-    found = at_most("dual bound", "0 <= sum_i lambda*_i <= 1/((1-gamma) c_slater)", total, right)
-    return found if total >= 0 else replace(found, holds=False)
+    inequality = at_most("dual bound", "0 <= sum_i lambda*_i <= 1/((1-gamma) c_slater)", total, right)
+    return inequality if total >= 0 else replace(inequality, holds=False)
 
 
 def strong_duality(cmdp: CMDP, optimum: Optimum | None = None, tolerance: float = 1e-8) -> Inequality:
@@ -240,6 +240,6 @@ def constraint_extraction(
     statement = f"violation <= 2 x/C, C = {factor:.6g}"
     # x >= 0 by duality; at the optimum itself both sides are 0 and the solver's accuracy counts.
     slack = 1e-8 / (1.0 - cmdp.gamma)
-    found = at_most("constraint extraction", statement, short, 2.0 * x / factor)
+    inequality = at_most("constraint extraction", statement, short, 2.0 * x / factor)
     holds = bool(short <= 2.0 * x / factor + slack)
-    return replace(found, holds=holds)
+    return replace(inequality, holds=holds)

@@ -27,10 +27,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.points import Point
 from fastcmdp.check import whole
 from fastcmdp.errors import SettingError
 from fastcmdp.kernels.learning.asgd import Momentum
-from fastcmdp.theory.points import Point
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.pd_anpg import PDANPG
+from fastcmdp.algorithms.pd_anpg import PDANPG, theorem_settings
 from fastcmdp.algorithms.primal_dual import PrimalDualRun
+from fastcmdp.assumptions.constants import Constants, constants, default_cap, kl_divergence
+from fastcmdp.assumptions.points import Parametrisation, Point, point
 from fastcmdp.check import seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
@@ -22,10 +24,7 @@ from fastcmdp.exact import Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.policies import Policy, TabularSoftmax
 from fastcmdp.runs.loop import Crew, advance_all
-from fastcmdp.theory.constants import Constants, constants, default_cap, kl_divergence
 from fastcmdp.theory.inner import conditional_mean
-from fastcmdp.theory.points import Parametrisation, Point, point
-from fastcmdp.theory.schedules import theorem_settings
 from fastcmdp.worlds import TableWorld
 
 Floats = NDArray[np.float64]
@@ -94,9 +93,9 @@ class Path:
     @property
     def mu_used(self) -> float:
         """mu_F that the ASGD steps assume."""
-        given, bound = self.settings.g_squared, self.parametrisation.score_bound
+        bound_given, bound = self.settings.g_squared, self.parametrisation.score_bound
         momentum = self.settings.momentum(bound)
-        return 9.0 * momentum.beta * (given or bound)
+        return 9.0 * momentum.beta * (bound_given or bound)
 
     def point(self, replicate: int, k: int) -> Point:
         """The exact quantities at (theta_k, lambda_k) of a run."""
@@ -168,40 +167,40 @@ def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
 
 
 def _measure(
-    cmdp: CMDP, made: Parametrisation, settings: PDANPG, best: Optimum, theta: Floats, dual: Floats
+    cmdp: CMDP, parametrisation: Parametrisation, settings: PDANPG, best: Optimum, theta: Floats, dual: Floats
 ) -> Path:
     replicates, n_outer = theta.shape[0], theta.shape[1] - 1
-    eta, momentum = settings.eta, settings.momentum(made.score_bound)
+    eta, momentum = settings.eta, settings.momentum(parametrisation.score_bound)
     assert eta is not None
     names = ("pull", "aim", "step", "bias", "natural", "transfer", "mu")
-    found = {name: np.empty((replicates, n_outer)) for name in names}
+    series = {name: np.empty((replicates, n_outer)) for name in names}
     raw = np.empty((replicates, n_outer, 1 + cmdp.n_constraints))
     kl = np.empty((replicates, n_outer + 1))
     for r in range(replicates):
         for k in range(n_outer):
-            at = point(cmdp, made, theta[r, k], dual[r, k])
+            at = point(cmdp, parametrisation, theta[r, k], dual[r, k])
             omega = (theta[r, k + 1] - theta[r, k]) / eta
             natural = at.natural
             raw[r, k] = at.raw
             kl[r, k] = kl_divergence(best, at.log_pi)
-            found["pull"][r, k] = best.occupancy @ (at.scores @ omega)
-            found["aim"][r, k] = best.occupancy @ (at.scores @ natural)
-            found["step"][r, k] = omega @ omega
-            found["bias"][r, k] = np.linalg.norm(conditional_mean(at, momentum, settings.inner) - natural)
-            found["natural"][r, k] = natural @ natural
-            found["transfer"][r, k] = at.transfer_error(best.occupancy)
-            found["mu"][r, k] = at.mu
-        kl[r, n_outer] = kl_divergence(best, made.log_policy(theta[r, n_outer]))
+            series["pull"][r, k] = best.occupancy @ (at.scores @ omega)
+            series["aim"][r, k] = best.occupancy @ (at.scores @ natural)
+            series["step"][r, k] = omega @ omega
+            series["bias"][r, k] = np.linalg.norm(conditional_mean(at, momentum, settings.inner) - natural)
+            series["natural"][r, k] = natural @ natural
+            series["transfer"][r, k] = at.transfer_error(best.occupancy)
+            series["mu"][r, k] = at.mu
+        kl[r, n_outer] = kl_divergence(best, parametrisation.log_policy(theta[r, n_outer]))
     return Path(
         cmdp=cmdp,
-        parametrisation=made,
+        parametrisation=parametrisation,
         settings=settings,
         optimum=best,
         theta=theta,
         dual=dual,
         raw=raw,
         kl=kl,
-        **found,
+        **series,
     )
 
 
@@ -226,19 +225,24 @@ def theorem_path(
     SettingError
         As `follow` and `constants`; Assumption 1 fails; mu_F does not settle in 8 runs.
     """
-    made = Parametrisation(cmdp, policy)
+    parametrisation = Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
     if not np.isfinite(default_cap(cmdp, best)):
         raise SettingError(f"Assumption 1 fails: the Slater value is {best.slater:.3g}")
-    of = constants(cmdp, made, optimum=best)
+    measured = constants(cmdp, parametrisation, optimum=best)
     for _ in range(MOST_RETRIES):
         path = follow(
-            cmdp, theorem_settings(of, outer, inner), policy, seed=seed, replicates=replicates, optimum=best
+            cmdp,
+            theorem_settings(measured, outer, inner),
+            policy,
+            seed=seed,
+            replicates=replicates,
+            optimum=best,
         )
         least = float(path.mu.min())
-        if least >= of.mu_F:
-            return path, replace(of, epsilon_bias=float(path.transfer.max()))
-        of = replace(of, mu_F=0.99 * least)
+        if least >= measured.mu_F:
+            return path, replace(measured, epsilon_bias=float(path.transfer.max()))
+        measured = replace(measured, mu_F=0.99 * least)
     raise SettingError(
         f"the smallest eigenvalue of F still falls along the path ({least:.3g} in the end); fewer outer steps "
         "are expected"

@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
-from fastcmdp.check import whole
+from fastcmdp.assumptions.constants import SMALLEST, Constants, check_slater, theorem_rates
+from fastcmdp.check import positive
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
-from fastcmdp.theory.checks import check_positive
-from fastcmdp.theory.constants import Constants
 from fastcmdp.theory.inequality import ROUNDING
 
 
@@ -94,12 +93,12 @@ def expected_samples(gamma: float, outer: int, inner: int, fresh: bool = True) -
     return outer * (3.0 * inner + fresh) * gamma / (1.0 - gamma)
 
 
-def theorem_schedule(of: Constants, epsilon: float, *, C: float = 1.0, C_bar: float = 1.0) -> Schedule:
+def theorem_schedule(constants: Constants, epsilon: float, *, C: float = 1.0, C_bar: float = 1.0) -> Schedule:
     """Theorem 1's schedule for a target epsilon, equations (1) to (3).
 
     Parameters
     ----------
-    of : Constants
+    constants : Constants
         Its mu_F must bound F from below all along the run, which no start can promise: see
         `bounds.theorem_path`.
     epsilon : float
@@ -121,36 +120,36 @@ def theorem_schedule(of: Constants, epsilon: float, *, C: float = 1.0, C_bar: fl
     (True, True)
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
-        check_positive(name, value)
-    _check_slater(of)
-    m, unit = of.n_constraints, 1.0 - of.gamma
-    f0, f1 = of.f0(C), of.f1(C)
+        positive(name, value, SMALLEST)
+    check_slater(constants)
+    m, unit = constants.n_constraints, 1.0 - constants.gamma
+    f0, f1 = constants.f0(C), constants.f1(C)
     # The two rates are f0 scale exp(..) + (f1 + extra) scale / sqrt(K), for the gap and for the violation.
     if m == 0:
         rates = [(1.0 / unit**2, f1)]
     else:
-        times = of.lambda_max * unit * of.c_slater / 2.0
+        times = constants.lambda_max * unit * constants.c_slater / 2.0
         if times < 1.0 - ROUNDING:
             raise SettingError(
-                f"lambda_max = {of.lambda_max:.6g}: at least Theorem 1's 2/((1-gamma) c_slater) = "
-                f"{of.lambda_max / times:.6g} is expected"
+                f"lambda_max = {constants.lambda_max:.6g}: at least Theorem 1's 2/((1-gamma) c_slater) = "
+                f"{constants.lambda_max / times:.6g} is expected"
             )
         n = 2.0 * m * times + 1.0
-        rates = [(n / (of.c_slater * unit**3), f1 + 1.0), (n / times / unit**2, f1 + 2.0)]
+        rates = [(n / (constants.c_slater * unit**3), f1 + 1.0), (n / times / unit**2, f1 + 2.0)]
     half = 2.0 / epsilon  # each of the two terms may take half of epsilon
-    bias = 40.0 * of.kappa * math.log(max(half * f0 * scale for scale, _ in rates))
-    least = C_bar * of.kappa * math.log(math.sqrt(of.n_parameters) * of.kappa)
+    bias = 40.0 * constants.kappa * math.log(max(half * f0 * scale for scale, _ in rates))
+    least = C_bar * constants.kappa * math.log(math.sqrt(constants.n_parameters) * constants.kappa)
     inner = max(math.ceil(bias), math.floor(least) + 1, 1)
     outer = math.ceil(max((half * scale * f) ** 2 for scale, f in rates))
-    steps = of.momentum
-    eta, zeta = theorem_rates(of, outer)
+    steps = constants.momentum
+    eta, zeta = theorem_rates(constants, outer)
     return Schedule(
         epsilon=float(epsilon),
         outer=outer,
         inner=inner,
         eta=eta,
         zeta=zeta,
-        lambda_max=of.lambda_max,
+        lambda_max=constants.lambda_max,
         alpha=steps.alpha,
         beta=steps.beta,
         xi=steps.xi,
@@ -159,55 +158,7 @@ def theorem_schedule(of: Constants, epsilon: float, *, C: float = 1.0, C_bar: fl
         f1=f1,
         C=float(C),
         C_bar=float(C_bar),
-        samples=expected_samples(of.gamma, outer, inner),
-    )
-
-
-def _check_slater(of: Constants) -> None:
-    if not math.isfinite(of.lambda_max):
-        raise SettingError(
-            f"Assumption 1 fails: the Slater value is {of.c_slater:.3g}, so no policy meets the constraints strictly "
-            "and Theorem 1 has no schedule; loosen a limit"
-        )
-
-
-def theorem_rates(of: Constants, outer: int) -> tuple[float, float]:
-    """eta and zeta of Theorem 1 for K outer steps, equation (1)."""
-    outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes
-    unit, root = 1.0 - of.gamma, math.sqrt(outer)
-    return unit**2 / (of.Lambda * root), of.lambda_max * unit / root
-
-
-def theorem_settings(of: Constants, outer: int, inner: int) -> PDANPG:
-    """Settings that run PD-ANPG with Theorem 1's step sizes and these constants' cap for any K and H.
-
-    The two rates of Theorem 1 hold for every K and H (`bounds.theorem_1`), so they can be measured on runs
-    far shorter than `theorem_schedule` asks for. `PDANPG.paper` makes them from a model.
-
-    Raises
-    ------
-    SettingError
-        Assumption 1 fails (no finite cap); outer or inner out of range.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> from fastcmdp.theory import constants
-    >>> settings = theorem_settings(constants(fc.envs.garnet(n_states=5, seed=1)), 100, 20)
-    >>> settings.outer, settings.pilot, settings.eta < 1e-2
-    (100, 0, True)
-    """
-    _check_slater(of)
-    eta, zeta = theorem_rates(of, outer)
-    return PDANPG(
-        outer=outer,
-        inner=inner,
-        eta=eta,
-        zeta=zeta if of.n_constraints else None,
-        lambda_max=of.user_lambda_max or None,
-        g_squared=of.G**2,
-        mu_f=of.mu_F,
-        pilot=0,
+        samples=expected_samples(constants.gamma, outer, inner),
     )
 
 

@@ -14,7 +14,7 @@ from fastcmdp.kernels.learning.levels import cut, level_of, update_level
 from fastcmdp.kernels.learning.td import run_td
 from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.sampling.tables import RowSpace, Tables, prepare_row
-from fastcmdp.kernels.simulator.simulate import World
+from fastcmdp.kernels.simulator.simulate import Addresses
 from fastcmdp.kernels.simulator.walks import live_plug_in, live_squares, run_walk
 from fastcmdp.kernels.stop import finishes, leaves
 from fastcmdp.kernels.streams import next_word, to_unit
@@ -132,7 +132,7 @@ def learn(tables, policy, theta, actions, steps, rng, chain, visits, place, crit
     """Critics by TD, in ``critic``; return how many pairs, or visited states, of law nu there are; -1: a fault."""
 
 
-@learn.on(World)
+@learn.on(Addresses)
 def learn_on_world(tables, policy, theta, actions, steps, rng, chain, visits, place, critic, d, work):
     return run_walk(
         tables, actions, rng, chain, place, steps.rule, policy, theta, work.gradients.bound, steps.gamma,
@@ -153,7 +153,7 @@ def estimate(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, wor
     """From critics: work.value, estimates of J, and work.square, mean squares of Q - V over the pairs' states."""
 
 
-@estimate.on(World)
+@estimate.on(Addresses)
 def estimate_on_world(tables, policy, theta, actions, steps, rng, critic, d, n_pairs, work):
     live_squares(tables, actions, policy, theta, critic, n_pairs, work.level, work.square)
     live_plug_in(tables, actions, policy, theta, steps.n_start_draws, rng, critic, work.value)

@@ -17,7 +17,7 @@ from fastcmdp.kernels.learning.least_squares import Layout, gather, solve_weight
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import Tables
-from fastcmdp.kernels.simulator.simulate import World, simulate_with, softmax_weights, write_features
+from fastcmdp.kernels.simulator.simulate import Addresses, simulate_with, softmax_weights, write_features
 from fastcmdp.kernels.words import HALF
 
 LATELY = 2.0  # means over batches weigh the last ones by so much over their number
@@ -89,7 +89,7 @@ def begin_counted(tables, gamma, actions, critic, evidence, space, plug):
     read_critic(tables, space.graph, gamma, actions.prob, critic, counts, space.record, space.mean, plug)
 
 
-@begin_batch.on(World)
+@begin_batch.on(Addresses)
 def begin_fitted(tables, gamma, actions, critic, evidence, space, plug):
     space.tape[0] = 0.0
 
@@ -114,7 +114,7 @@ def run_counted(
     )  # fmt: skip
 
 
-@run_corrected.on(World)
+@run_corrected.on(Addresses)
 def run_fitted(
     tables, actions, gamma, rng, job_choice, job_wanders, critic, space, out_total, out_choice, n_seen, plug
 ):  # fmt: skip
@@ -159,7 +159,7 @@ def explore_least_tried(tables, evidence, space, n_seen, pair, job_choice):
             job_choice[h] = least_tried(tables, counts, pair[h])
 
 
-@explore.on(World)
+@explore.on(Addresses)
 def explore_pairs(tables, evidence, space, n_seen, pair, job_choice):
     job_choice[:] = pair[: job_choice.shape[0]]
 
@@ -204,7 +204,7 @@ def look_at_choices(tables, actions, critic, space, pair, turn, n_pairs, look):
             look.row[n_pairs + h, f] = look.advantage[h, in_turn, f]
 
 
-@look_at_pairs.on(World)
+@look_at_pairs.on(Addresses)
 def look_at_visited(tables, actions, critic, space, pair, turn, n_pairs, look):
     layout, x, z, phi = space.layout, actions.features, actions.logit, space.phi
     n, n_signals = layout.n_actions, layout.n_signals
@@ -247,7 +247,7 @@ def learn_from_counts(tables, gamma, actions, n_seen, outer, evidence, critic, s
     )
 
 
-@learn_critic.on(World)
+@learn_critic.on(Addresses)
 def learn_from_squares(tables, gamma, actions, n_seen, outer, evidence, critic, space):
     forget = min(max(FORGET, LATELY / (outer + LATELY)), 1.0)
     gather(space.tape, space.layout, tables.factor, tables.offset, gamma, forget, space.expected, evidence)

@@ -158,9 +158,9 @@ def _sizes(rows):
 @export("int64_t", rows="const fcmdp_rows *")
 def memory(rows):
     """The bytes that build needs for this model, or a status below 0 that says what is wrong with it."""
-    found = _checked(rows)
-    if found != OK:
-        return found
+    status = _checked(rows)
+    if status != OK:
+        return status
     i = integers(rows, 11)
     n_starts, n_entries, record = _sizes(rows)
     return _bytes(i[0], i[1], i[2], n_starts, n_entries, record)
@@ -173,15 +173,15 @@ def build(rows, memory, model):
     """
     if memory == 0 or model == 0:
         return NULL_POINTER
-    found = _checked(rows)
-    if found != OK:
-        return found
-    given, x = integers(rows, 11), doubles(rows, 11)
+    status = _checked(rows)
+    if status != OK:
+        return status
+    sizes, x = integers(rows, 11), doubles(rows, 11)
     out, numbers = integers(model, 16), doubles(model, 16)
-    n_states, n_choices, n_branches, n_signals = given[0], given[1], given[2], given[3]
+    n_states, n_choices, n_branches, n_signals = sizes[0], sizes[1], sizes[2], sizes[3]
     n_starts, n_entries, record = _sizes(rows)
     for k in range(4):
-        out[k] = given[k]
+        out[k] = sizes[k]
     out[4] = n_starts
     out[5] = n_entries
     out[6] = record
@@ -201,19 +201,19 @@ def build(rows, memory, model):
     out[14] = at
     at += 4 * n_states
     out[15] = at
-    made = model_at(model)
-    state_to_choice = integers(given[4], n_states + 1)
+    built = model_at(model)
+    state_to_choice = integers(sizes[4], n_states + 1)
     for s in range(n_states + 1):
-        made.state_to_choice[s] = state_to_choice[s]
-    made.choice_word[:] = np.uint64(0)
+        built.state_to_choice[s] = state_to_choice[s]
+    built.choice_word[:] = np.uint64(0)
     try:
         tables.fill_tables(
-            integers(given[5], n_choices + 1),
-            carray(pointer(given[6]), (n_branches,), np.int32),
-            doubles(given[7], n_branches),
-            table(given[8], n_choices, n_signals),
-            doubles(given[9], n_states),
-            made,
+            integers(sizes[5], n_choices + 1),
+            carray(pointer(sizes[6]), (n_branches,), np.int32),
+            doubles(sizes[7], n_branches),
+            table(sizes[8], n_choices, n_signals),
+            doubles(sizes[9], n_states),
+            built,
         )
     except Exception:
         return NO_MEMORY
@@ -228,15 +228,15 @@ def policy(model, prob, entry):
     """Set entry[3 * n_entries] so that draws follow prob[C], each state's sum 1: status."""
     if model == 0 or prob == 0 or entry == 0:
         return NULL_POINTER
-    made = model_at(model)
-    actions = policy_at(made, entry, prob)
-    offset = made.state_to_choice
+    view = model_at(model)
+    actions = policy_at(view, entry, prob)
+    offset = view.state_to_choice
     for s in range(offset.shape[0] - 1):
-        found = rows_of.check_row(actions.prob, offset[s], offset[s + 1])
-        if found != OK:
-            return found
+        status = rows_of.check_row(actions.prob, offset[s], offset[s + 1])
+        if status != OK:
+            return status
     try:
-        rows_of.refresh(made, actions)
+        rows_of.refresh(view, actions)
     except Exception:
         return NO_MEMORY
     return OK
@@ -247,13 +247,13 @@ def softmax(model, theta, prob, entry):
     """Set prob[C] to the softmax of theta[C] in each state, and entry to draw from it: status."""
     if model == 0 or theta == 0 or prob == 0 or entry == 0:
         return NULL_POINTER
-    made = model_at(model)
-    logits = doubles(theta, made.choice_state.shape[0])
+    view = model_at(model)
+    logits = doubles(theta, view.choice_state.shape[0])
     for q in range(logits.shape[0]):
         if not np.isfinite(logits[q]):
             return rows_of.NOT_FINITE
     try:
-        rows_of.softmax(made, logits, policy_at(made, entry, prob))
+        rows_of.softmax(view, logits, policy_at(view, entry, prob))
     except Exception:
         return NO_MEMORY
     return OK
@@ -281,15 +281,15 @@ def act(model, entry, rng, s):
     """A choice of state s from the policy, or FCMDP_OUT_OF_RANGE; one word."""
     if not is_state(model, s):
         return OUT_OF_RANGE
-    made = model_at(model)
-    return pieces.act(made, policy_at(made, entry, entry), stream_at(rng), s)
+    view = model_at(model)
+    return pieces.act(view, policy_at(view, entry, entry), stream_at(rng), s)
 
 
 @export("int64_t", model="const fcmdp_model *", entry="const uint32_t *", rng="uint64_t *")
 def first_pair(model, entry, rng):
     """State and action at the start, as a choice; one word for both."""
-    made = model_at(model)
-    return pieces.first_pair(made, policy_at(made, entry, entry), stream_at(rng))
+    view = model_at(model)
+    return pieces.first_pair(view, policy_at(view, entry, entry), stream_at(rng))
 
 
 @export("int64_t", model="const fcmdp_model *", entry="const uint32_t *", rng="uint64_t *", q="int64_t")
@@ -297,8 +297,8 @@ def step(model, entry, rng, q):
     """One transition: the next state after choice q and its action, as a choice, or FCMDP_OUT_OF_RANGE; one word."""
     if not is_choice(model, q):
         return OUT_OF_RANGE
-    made = model_at(model)
-    return pieces.step(made, policy_at(made, entry, entry), stream_at(rng), q)
+    view = model_at(model)
+    return pieces.step(view, policy_at(view, entry, entry), stream_at(rng), q)
 
 
 @export(
@@ -318,11 +318,11 @@ def rollout(model, entry, rng, q, total, last):
         return NULL_POINTER
     if q != -1 and not is_choice(model, q):
         return OUT_OF_RANGE
-    made = model_at(model)
-    found, transitions = pieces.rollout(
-        made, policy_at(made, entry, entry), stream_at(rng), q, doubles(total, made.n_signals)
+    view = model_at(model)
+    values, transitions = pieces.rollout(
+        view, policy_at(view, entry, entry), stream_at(rng), q, doubles(total, view.n_signals)
     )
-    integers(last, 1)[0] = found
+    integers(last, 1)[0] = values
     return transitions
 
 
@@ -346,8 +346,8 @@ def sample_batch(model, entry, lanes, n_pairs, fresh, pair, occupancy_total, adv
         return NULL_POINTER
     if n_pairs < 1:
         return BAD_SIZE
-    made = model_at(model)
-    n_signals = made.n_signals
+    view = model_at(model)
+    n_signals = view.n_signals
     try:
         room = pieces.Batch(
             integers(pair, n_pairs + 1),
@@ -359,7 +359,7 @@ def sample_batch(model, entry, lanes, n_pairs, fresh, pair, occupancy_total, adv
             np.zeros(2 * n_pairs + 1, np.uint32),
         )
         rng = carray(pointer(lanes), (4, LANES), np.uint64)
-        transitions = pieces.sample_batch(made, policy_at(made, entry, entry), rng, fresh != 0, room)
+        transitions = pieces.sample_batch(view, policy_at(view, entry, entry), rng, fresh != 0, room)
     except Exception:
         return NO_MEMORY
     return transitions
@@ -371,9 +371,9 @@ def sample_batch(model, entry, lanes, n_pairs, fresh, pair, occupancy_total, adv
 @export("void", g_squared="double", mu_f="double", steps="double *")
 def momentum(g_squared, mu_f, steps):
     """Set steps[4] to the ASGD step sizes alpha, beta, xi, delta for G^2 and mu_F (Lemma 6); 2 and 0.1 for softmax."""
-    made = pieces.momentum(g_squared, mu_f)
+    values = pieces.momentum(g_squared, mu_f)
     out = doubles(steps, 4)
-    out[0], out[1], out[2], out[3] = made.alpha, made.beta, made.xi, made.delta
+    out[0], out[1], out[2], out[3] = values.alpha, values.beta, values.xi, values.delta
 
 
 @inlined
@@ -425,15 +425,15 @@ def asgd_tabular(model, prob, steps, pair, target, n_steps, omega):
     for h in range(n_steps):
         if not is_choice(model, integers(pair, n_steps)[h]):
             return OUT_OF_RANGE
-    made = model_at(model)
+    view = model_at(model)
     try:
         pieces.asgd_of_pairs(
-            made,
-            tables.Actions(entries(prob, 0), doubles(prob, made.choice_state.shape[0])),
+            view,
+            tables.Actions(entries(prob, 0), doubles(prob, view.choice_state.shape[0])),
             _momentum(steps),
             integers(pair, n_steps),
             doubles(target, n_steps),
-            doubles(omega, made.choice_state.shape[0]),
+            doubles(omega, view.choice_state.shape[0]),
         )
     except Exception:
         return NO_MEMORY

@@ -85,25 +85,26 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
     state_to_choice : int64[S+1]; choice_to_branch : int64[C+1]; branch_target : int32[B]
     branch_prob : float64[B], each choice's sum to 1; signals : float64[C, 1+m], the reward first; start : float64[S]
     """
-    found = check(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma)
-    if found != OK:
-        if found == BAD_SIZE:
+    status = check(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma)
+    if status != OK:
+        if status == BAD_SIZE:
             raise ValueError("sizes of the arrays do not agree, or are too large")
-        if found == BAD_OFFSETS:
+        if status == BAD_OFFSETS:
             raise ValueError("state_to_choice or choice_to_branch does not rise from 0 to the end")
-        if found == BAD_TARGET:
+        if status == BAD_TARGET:
             raise ValueError("branch_target leads out of the states 0..S-1")
-        if found == BAD_PROBABILITY:
+        if status == BAD_PROBABILITY:
             raise ValueError(
                 "branch_prob of a choice, or start, is negative, NaN, or does not sum to 1 (as float64, to rounding); "
                 "fastcmdp.CMDP of the same rows names the place"
             )
-        if found == NOT_FINITE:
+        if status == NOT_FINITE:
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
-    like = np.empty(0, np.uint32)
+    entry = np.empty(3 * branch_target.shape[0], np.uint32)
+    memory = np.zeros(tables.record_space(signals.shape[0], signals.shape[1]), np.uint64)
     return tables.build_tables(
-        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
+        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, entry, memory
     )
 
 

@@ -261,11 +261,11 @@ def asgd_of_pairs(model, actions, steps, pair, target, omega):
     )
     n = collect_scores(Tabular(n_choices), omega, model, actions, pair, n_steps, scores)
     weights, space = _inner_space(steps, n_steps, n_slots)
-    found = np.empty(n_slots)
-    inner_loop.asgd(scores, steps, weights, target, n_steps, n, space, found)
+    estimate = np.empty(n_slots)
+    inner_loop.asgd(scores, steps, weights, target, n_steps, n, space, estimate)
     omega[:] = 0.0
     for i in range(n):
-        omega[scores.coordinate[i]] = found[i]
+        omega[scores.coordinate[i]] = estimate[i]
 
 
 @kernel

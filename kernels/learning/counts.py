@@ -79,7 +79,7 @@ def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count
         if price > money:
             continue
         money = min(money - price, MOST)
-        at, of = n_signals * U64(choice_state[q]), n_signals * q
+        at, row = n_signals * U64(choice_state[q]), n_signals * q
         discount, p = gamma / choice_count[q], prob[q]
         k = U64(0)
         while k < n_signals:
@@ -91,9 +91,9 @@ def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count
                 y += n * mean[there + two]
             x = signal[words * q + ONE + k] + discount * x
             y = signal[words * q + ONE + k + two] + discount * y
-            mean[at + k] += p * (x - critic[of + k])
-            critic[of + k] = x
+            mean[at + k] += p * (x - critic[row + k])
+            critic[row + k] = x
             if two:
-                mean[at + k + ONE] += p * (y - critic[of + k + ONE])
-                critic[of + k + ONE] = y
+                mean[at + k + ONE] += p * (y - critic[row + k + ONE])
+                critic[row + k + ONE] = y
             k += TWO

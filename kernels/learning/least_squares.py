@@ -49,11 +49,11 @@ class Layout(NamedTuple):
 @kernel
 def layout_of(n, n_actions, by_choice, n_signals):
     """Sizes for features of pairs (``by_choice``) or of states."""
-    n_rows, given = n_actions if by_choice else 1, n
+    n_rows, n_given = n_actions if by_choice else 1, n
     if n * (n + 3) // 2 <= MOST:
         n = n * (n + 3) // 2
     return Layout(
-        given, n, n_actions, n_rows, n_signals, n if by_choice else n * n_actions,
+        n_given, n, n_actions, n_rows, n_signals, n if by_choice else n * n_actions,
         1 + n_signals + n_rows * n + n_actions,
     )  # fmt: skip
 
@@ -61,13 +61,13 @@ def layout_of(n, n_actions, by_choice, n_signals):
 @kernel
 def write_products(layout, x, out, at):
     """Write the features of a state's pairs to out[at] .., from the given ones in x."""
-    n, given = layout.n, layout.n_given
+    n, n_given = layout.n, layout.n_given
     for row in range(layout.n_rows):
-        first, k = row * given, at + row * n
-        for i in range(given):
+        first, k = row * n_given, at + row * n
+        for i in range(n_given):
             out[k + i] = x[first + i]
-        k += given
-        for i in range(given if n > given else 0):
+        k += n_given
+        for i in range(n_given if n > n_given else 0):
             for j in range(i + 1):
                 out[k] = x[first + i] * x[first + j]
                 k += 1

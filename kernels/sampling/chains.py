@@ -25,7 +25,9 @@ from fastcmdp.kernels.sampling.lanes import (
     action_bits,
     branch_bits,
     draw_words,
+    leave_streams,
     next_of_lane,
+    take_streams,
 )
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
@@ -40,9 +42,8 @@ N_WORDS = (N_SECTIONS + 2) * LANES
 @inlined
 def load_chains(rng, chain, choice_word, words, lane):
     """Take up the streams, and where the chains stand: chain[0] their pairs, chain[1] transitions left."""
+    take_streams(lane, rng)
     for i in range(LANES):
-        for k in range(4):
-            lane[k * LANES + i] = rng[k, i]
         lane[CHOICE + i] = U64(chain[0, i])
         lane[_LEFT + i] = U64(chain[1, i])
         lane[ROW + i] = choice_word[words * lane[CHOICE + i]]
@@ -51,9 +52,8 @@ def load_chains(rng, chain, choice_word, words, lane):
 @inlined
 def store_chains(rng, chain, lane):
     """Put back what ``load_chains`` took."""
+    leave_streams(lane, rng)
     for i in range(LANES):
-        for k in range(4):
-            rng[k, i] = lane[k * LANES + i]
         chain[0, i] = np.int64(lane[CHOICE + i])
         chain[1, i] = np.int64(lane[_LEFT + i])
 

@@ -83,8 +83,16 @@ def take_streams(lane, rng):
 
 
 @inlined
+def leave_streams(lane, rng):
+    """What ``take_streams`` took, of lanes that have not changed places."""
+    for i in range(LANES):
+        for k in range(4):
+            rng[k, i] = lane[k * LANES + i]
+
+
+@inlined
 def give_back_streams(lane, stream, rng):
-    """Leave the streams as they stand; section ``stream`` says which one each lane has."""
+    """The same of lanes that have; section ``stream`` says which one each lane has."""
     for i in range(LANES):
         for k in range(4):
             rng[k, lane[stream + i]] = lane[k * LANES + i]

@@ -315,30 +315,34 @@ def fill_tables(choice_to_branch, branch_target, branch_prob, signals, start, ta
 
 
 @kernel
+def record_space(n_choices, n_signals):
+    """The 64-bit words that the records of all choices take, with room to begin on a cache line."""
+    return n_choices * record_words(n_signals) + _LINE
+
+
+@kernel
 def build_tables(
-    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
+    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, entry, memory
 ):  # fmt: skip
-    """The tables of a model in compressed rows that are known to be right; entries have the type of those of ``like``.
+    """The tables of a model in compressed rows that are known to be right, in memory of the caller's.
 
     state_to_choice : int64[S+1]; choice_to_branch : int64[C+1]; branch_target : int32[B]
     branch_prob : float64[B], each choice's sum to 1; signals : float64[C, 1+m], the reward first; start : float64[S]
+    entry : uint32[3 B] or float64[3 B]; memory : uint64[record_space(C, 1+m)], all 0
     """
     n_states, n_choices = state_to_choice.shape[0] - 1, choice_to_branch.shape[0] - 1
     words = record_words(signals.shape[1])
-    memory = np.zeros(n_choices * words + _LINE, np.uint64)
     skip = -(np.int64(memory.ctypes.data) >> 3) % _LINE  # a record of four words then stays on its cache line
     choice_word = memory[skip : skip + n_choices * words]
     choice_number = choice_word.view(np.float64)
     tables = Tables(
-        np.empty(3 * supported(start), like.dtype),
-        np.empty(3 * branch_target.shape[0], like.dtype),
+        np.empty(3 * supported(start), entry.dtype),
+        entry,
         choice_word,
         choice_number,
         choice_number.reshape(n_choices, words),
         np.empty(n_choices, np.int32),
-        state_to_choice.astype(
-            np.int64
-        ),  # copied: read-only arrays are a type of their own, compiled for once more
+        state_to_choice.astype(np.int64),  # a copy: read-only arrays are a type of their own, compiled anew
         np.empty(n_states, np.uint32),
         np.zeros(row_entries(state_to_choice), np.int32),
         words,

@@ -23,7 +23,9 @@ from fastcmdp.kernels.sampling.lanes import (
     action_bits,
     branch_bits,
     draw_words,
+    leave_streams,
     next_of_lane,
+    take_streams,
 )
 from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start
 from fastcmdp.kernels.stop import leaves
@@ -65,9 +67,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     choice_word, words = tables.choice_word, U64(tables.words)
     lane = np.empty(N_SECTIONS * LANES, np.uint64)
     total = np.zeros(n_signals * LANES)
-    for i in range(LANES):
-        for k in range(4):
-            lane[k * LANES + i] = rng[k, i]
+    take_streams(lane, rng)
     out[:] = 0.0
     n_jobs = starts.shape[0] * repeats
     first = 0
@@ -97,7 +97,5 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
             for k in range(n_signals):
                 out[(first + i) // repeats, k] += total[k * LANES + i]
         first += n
-    for i in range(LANES):
-        for k in range(4):
-            rng[k, i] = lane[k * LANES + i]
+    leave_streams(lane, rng)
     return n_jobs * (n_pairs - 1)

@@ -32,7 +32,7 @@ from fastcmdp.kernels.sampling.tables import Tables
 from fastcmdp.kernels.stop import leaves
 
 
-class World(NamedTuple):
+class Addresses(NamedTuple):
     """What the sampler reads of a simulator, in the place of ``Tables``; addresses of functions are int64."""
 
     roll: int  # one rollout: see fastcmdp/simulators/rolls.py; 0 where chains are run
@@ -82,65 +82,53 @@ _P, _I, _D = ir.DoubleType().as_pointer(), ir.IntType(64), ir.DoubleType()
 _W = ir.IntType(64).as_pointer()
 
 
-def _call(context, builder, signature, args, result, kinds):
-    """Call the function at address args[0] with the rest, of an array its data."""
-    values = [
-        context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-        for kind, value in zip(signature.args[1:], args[1:], strict=True)
-    ]
-    pointer = builder.inttoptr(args[0], ir.FunctionType(result, kinds).as_pointer())
-    returned = builder.call(pointer, values)
-    return context.get_dummy_value() if isinstance(result, ir.VoidType) else returned
+def _call(result, kinds, *arguments):
+    """Signature and code of a call of the function at an address: of an array it gets its data.
+
+    ``result`` and ``arguments`` are types of numba, ``kinds`` those of the arguments in C.
+    """
+    returned = {types.void: ir.VoidType(), types.float64: _D, types.int64: _I}[result]
+
+    def generate(context, builder, signature, args):
+        values = [
+            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(signature.args[1:], args[1:], strict=True)
+        ]
+        pointer = builder.inttoptr(args[0], ir.FunctionType(returned, kinds).as_pointer())
+        value = builder.call(pointer, values)
+        return context.get_dummy_value() if result is types.void else value
+
+    return result(types.int64, *arguments), generate
 
 
 @intrinsic
 def call_step(typing, address, state, action, rng, costs):
     """double step(double *state, int64_t action, uint64_t *rng, double *costs)"""
-
-    def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, _D, [_P, _I, _W, _P])
-
-    return types.float64(types.int64, state, types.int64, rng, costs), generate
+    return _call(types.float64, [_P, _I, _W, _P], state, types.int64, rng, costs)
 
 
 @intrinsic
 def call_reset(typing, address, state, rng):
     """void reset(double *state, uint64_t *rng)"""
-
-    def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, ir.VoidType(), [_P, _W])
-
-    return types.void(types.int64, state, rng), generate
+    return _call(types.void, [_P, _W], state, rng)
 
 
 @intrinsic
 def call_fork(typing, address, state, keep, rng):
     """void fork(double *state, int64_t keep, uint64_t *rng)"""
-
-    def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, ir.VoidType(), [_P, _I, _W])
-
-    return types.void(types.int64, state, types.int64, rng), generate
+    return _call(types.void, [_P, _I, _W], state, types.int64, rng)
 
 
 @intrinsic
 def call_state_features(typing, address, state, out):
     """void state_features(const double *state, double *out)"""
-
-    def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, ir.VoidType(), [_P, _P])
-
-    return types.void(types.int64, state, out), generate
+    return _call(types.void, [_P, _P], state, out)
 
 
 @intrinsic
 def call_choice_features(typing, address, state, action, out):
     """void choice_features(const double *state, int64_t action, double *out)"""
-
-    def generate(context, builder, signature, args):
-        return _call(context, builder, signature, args, ir.VoidType(), [_P, _I, _P])
-
-    return types.void(types.int64, state, types.int64, out), generate
+    return _call(types.void, [_P, _I, _P], state, types.int64, out)
 
 
 @intrinsic
@@ -148,13 +136,8 @@ def call_roll(
     typing, address, theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
 ):  # fmt: skip
     """int64_t roll(double *theta, uint64_t *rng, double *visited, int64_t slot, .. double *total, .. fault, stop)"""
-
-    def generate(context, builder, signature, args):
-        kinds = [_P, _W, _P, _I, _I, _I, _I, _I, _P, _P, _P, _P, _W, _W]
-        return _call(context, builder, signature, args, _I, kinds)
-
-    n = types.int64
-    return n(n, theta, rng, visited, n, n, n, n, n, critic, tape, total, before, fault, stop), generate
+    kinds, n = [_P, _W, _P, _I, _I, _I, _I, _I, _P, _P, _P, _P, _W, _W], types.int64
+    return _call(n, kinds, theta, rng, visited, n, n, n, n, n, critic, tape, total, before, fault, stop)
 
 
 # Policies.
@@ -302,7 +285,7 @@ def run_table_jobs(tables, actions, rng, job_choice, job_row, out_total, out_cho
     return rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice)
 
 
-@run_jobs.on(World)
+@run_jobs.on(Addresses)
 def run_world_jobs(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     return simulate(tables, actions, rng, job_choice, job_row, out_total, out_choice)
 
@@ -317,7 +300,7 @@ def table_row_of_choice(tables, q):
     return tables.state_row[tables.choice_state[q]]
 
 
-@row_of_choice.on(World)
+@row_of_choice.on(Addresses)
 def slot_of_choice(tables, q):
     return np.uint32(q // tables.n_actions + 1)
 

@@ -3,7 +3,7 @@
 What ``chains.py``, ``td.py`` and ``crpo.py`` do on tables, with one chain on the replicate's lane 0 and tangent
 features (``critics.py``) for every kind of policy. A segment begins with a word for the horizon T, what reset draws
 and a word for the action; then each of its T + 1 transitions spends what step draws and a word for the next action.
-A round of TD is one transition. Where a state's copy is more than its numbers (``World.forks``), no chain outlives an
+A round of TD is one transition. Where a state's copy is more than its numbers (``forks``), no chain outlives an
 outer step: the first segment of each then begins at a start, so that its pairs lean towards the start by about
 1/((1-gamma) K_in) of their law.
 """

@@ -25,17 +25,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.points import Parametrisation, Point, point
+from fastcmdp.check import positive, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import FEASIBLE, Optimum
 from fastcmdp.exact import optimum as exact_optimum
 from fastcmdp.kernels.learning.asgd import Momentum
 from fastcmdp.policies import Policy
-from fastcmdp.theory.checks import check_positive
-from fastcmdp.theory.points import Parametrisation, Point, point
 
 Floats = NDArray[np.float64]
 
+SMALLEST = 1e-50  # squares and reciprocals of positive settings stay finite
 MOST_CONSTRAINTS = 12  # 2^m corners of the box of multipliers are looked at
 
 
@@ -230,15 +231,19 @@ def constants(
     >>> round(found.G**2, 12), round(found.B, 12), found.mu_full, found.mu_F > 0
     (2.0, 0.5, 0.0, True)
     """
-    made = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
+    parametrisation = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
     best = exact_optimum(cmdp) if optimum is None else optimum
     if lambda_max is not None:
-        check_positive("lambda_max", lambda_max)
+        positive("lambda_max", lambda_max, SMALLEST)
     cap = default_cap(cmdp, best) if lambda_max is None or not cmdp.n_constraints else float(lambda_max)
-    rows = np.zeros((1, made.n_parameters)) if thetas is None else np.atleast_2d(np.asarray(thetas, float))
+    rows = (
+        np.zeros((1, parametrisation.n_parameters))
+        if thetas is None
+        else np.atleast_2d(np.asarray(thetas, float))
+    )
     if len(rows) == 0:
         raise SettingError("thetas are empty; at least one is expected")
-    points = [point(cmdp, made, row) for row in rows]
+    points = [point(cmdp, parametrisation, row) for row in rows]
     parts = [_measure(at, best, cap) for at in points]
     if not min(part.rank for part in parts):
         raise SettingError(
@@ -249,16 +254,16 @@ def constants(
 
 
 def _measure(at: Point, best: Optimum, cap: float) -> Constants:
-    cmdp, made = at.cmdp, at.parametrisation
+    cmdp, parametrisation = at.cmdp, at.parametrisation
     # With no finite cap (Assumption 1 fails) the box is replaced by its corner lambda = 0.
     box = list(corners(cmdp.n_constraints, cap if math.isfinite(cap) else 0.0))
     squares = np.einsum("qi,qi->q", at.scores, at.scores)
     return Constants(
         gamma=cmdp.gamma,
-        n_parameters=made.n_parameters,
+        n_parameters=parametrisation.n_parameters,
         n_constraints=cmdp.n_constraints,
-        G=math.sqrt(made.score_bound),
-        B=made.smoothness,
+        G=math.sqrt(parametrisation.score_bound),
+        B=parametrisation.smoothness,
         c_slater=best.slater,
         lambda_max=cap,
         user_lambda_max=tuple(cmdp.to_user_duals(np.full(cmdp.n_constraints, cap)).tolist()),
@@ -308,3 +313,19 @@ def _largest_covariance(at: Point) -> float:
         if last - first > 1:
             largest = max(largest, float(np.linalg.eigvalsh(rows @ rows.T)[-1]))
     return largest
+
+
+def check_slater(constants: Constants) -> None:
+    """Raise a SettingError where no policy meets the limits strictly."""
+    if not math.isfinite(constants.lambda_max):
+        raise SettingError(
+            f"Assumption 1 fails: the Slater value is {constants.c_slater:.3g}, so no policy meets the constraints "
+            "strictly and Theorem 1 has no schedule; loosen a limit"
+        )
+
+
+def theorem_rates(constants: Constants, outer: int) -> tuple[float, float]:
+    """eta and zeta of Theorem 1 for K outer steps, equation (1) of `fastcmdp.theory.schedules`."""
+    outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes
+    unit, root = 1.0 - constants.gamma, math.sqrt(outer)
+    return unit**2 / (constants.Lambda * root), constants.lambda_max * unit / root

@@ -22,13 +22,13 @@ import numpy as np
 import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike, NDArray
 
+from fastcmdp.assumptions.moments import SampleLaw, averaging, sample_law
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import advantages, occupancy
 from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.policies import Policy, TabularSoftmax
-from fastcmdp.theory.moments import SampleLaw, averaging, sample_law
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -189,7 +189,7 @@ class Point:
         groups: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
         for choices, columns in self.parametrisation.blocks:
             groups.setdefault((len(choices), len(columns)), []).append((choices, columns))
-        found: list[tuple[float, Ints, Floats, Ints, Floats]] = []
+        factors: list[tuple[float, Ints, Floats, Ints, Floats]] = []
         for (n, k), blocks in groups.items():
             if k == 0:
                 continue
@@ -199,12 +199,12 @@ class Point:
             kept = sigma > 4 * max(n, k) * EPS * sigma.max(axis=1, keepdims=True, initial=0.0)
             for b, i in zip(*np.nonzero(kept), strict=True):
                 choices, columns = blocks[b]
-                found.append((float(sigma[b, i]), choices, u[b, :, i], columns, vt[b, i]))
-        found.sort(key=lambda triple: -triple[0])
-        left, right = np.zeros((len(rows), len(found))), np.zeros((rows.shape[1], len(found)))
-        for i, (_, choices, column, columns, row) in enumerate(found):
+                factors.append((float(sigma[b, i]), choices, u[b, :, i], columns, vt[b, i]))
+        factors.sort(key=lambda triple: -triple[0])
+        left, right = np.zeros((len(rows), len(factors))), np.zeros((rows.shape[1], len(factors)))
+        for i, (_, choices, column, columns, row) in enumerate(factors):
             left[choices, i], right[columns, i] = column, row
-        return left, np.array([triple[0] for triple in found]), right
+        return left, np.array([triple[0] for triple in factors]), right
 
     @property
     def eigenvalues(self) -> Floats:
@@ -324,15 +324,15 @@ def point(
     >>> here.mu_full, round(here.mu, 12), here.natural.round(12).tolist()
     (0.0, 0.5, [-1.0, 1.0])
     """
-    made = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
-    parameters = np.zeros(made.n_parameters) if theta is None else np.array(theta, np.float64)
-    given = np.atleast_1d(np.asarray(dual, np.float64))
-    multipliers = np.zeros(cmdp.n_constraints) if given.size == 0 else given
+    parametrisation = policy if isinstance(policy, Parametrisation) else Parametrisation(cmdp, policy)
+    parameters = np.zeros(parametrisation.n_parameters) if theta is None else np.array(theta, np.float64)
+    duals = np.atleast_1d(np.asarray(dual, np.float64))
+    multipliers = np.zeros(cmdp.n_constraints) if duals.size == 0 else duals
     if multipliers.shape != (cmdp.n_constraints,):
         raise SettingError(f"dual has shape {multipliers.shape}; ({cmdp.n_constraints},) is expected")
     if not np.isfinite(multipliers).all() or (multipliers < 0).any():
         raise SettingError(f"dual is {multipliers}; finite numbers >= 0 are expected")
-    log_pi = made.log_policy(parameters)
+    log_pi = parametrisation.log_policy(parameters)
     pi = cmdp.action_probabilities(np.exp(log_pi))
     nu = occupancy(cmdp, pi)
     return Point(
@@ -341,9 +341,9 @@ def point(
         dual=multipliers,
         log_pi=log_pi,
         pi=pi,
-        scores=made.scores(pi),
+        scores=parametrisation.scores(pi),
         nu=nu,
         advantage=advantages(cmdp, pi),
         raw=nu @ cmdp.signals / (1.0 - cmdp.gamma),
-        parametrisation=made,
+        parametrisation=parametrisation,
     )
