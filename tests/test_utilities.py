@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, minimize
+from scipy.sparse import csr_array
 
 import fastcmdp as fc
 from fastcmdp import CMDP
@@ -102,6 +103,29 @@ def test_states_that_are_never_reached_are_left_out() -> None:
     best = maximise(cmdp, entropy(cmdp))
     assert best.value == pytest.approx(np.log(2), abs=1e-6)
     assert best.policy[4:].tolist() == [0.5, 0.5]
+
+
+def far_grid(n: int, slip: float) -> CMDP:
+    """n x n cells, four moves that go astray with probability ``slip``, all starts in a corner, gamma 0.99."""
+    row, column = np.divmod(np.arange(n * n), n)
+    moves = []
+    for down, right in ((0, 1), (1, 0), (0, -1), (-1, 0)):
+        to = np.clip(row + down, 0, n - 1) * n + np.clip(column + right, 0, n - 1)
+        moves.append(csr_array((np.ones(n * n), (np.arange(n * n), to)), shape=(n * n, n * n)))
+    astray = sum(moves[1:], moves[0]) / 4.0
+    rows = [(1.0 - slip) * move + slip * astray for move in moves]
+    return CMDP.from_arrays(rows, np.zeros((n * n, 4)), gamma=0.99, start=0)
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.3])
+def test_entropy_of_a_grid_whose_far_cells_a_random_walk_does_not_reach(slip: float) -> None:
+    """10,000 cells: the occupancy of the uniform policy is below 1e-8 in most of them."""
+    cmdp = far_grid(100, slip)
+    walk = fc.exact.state_occupancy(cmdp, np.full(cmdp.n_choices, 0.25))
+    assert np.median(walk) < 1e-8
+    best = maximise(cmdp, entropy(cmdp))
+    assert best.gap <= 1e-4
+    assert entropy(cmdp).value(fc.occupancy(cmdp, best.policy)) == pytest.approx(best.value, abs=1e-9)
 
 
 def test_faults_are_told() -> None:

@@ -286,8 +286,7 @@ class _Newton:
     def __init__(self, cmdp: CMDP, utility: Utility) -> None:
         self.cmdp, self.utility = cmdp, utility
         uniform = 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state]
-        self.first = occupancy(cmdp, uniform)
-        self.met = np.flatnonzero(self.first > 0)
+        self.met = np.flatnonzero(occupancy(cmdp, uniform) > 0)
         m, n = cmdp.n_constraints, len(self.met)
         states = np.flatnonzero(np.bincount(cmdp.choice_state[self.met], minlength=cmdp.n_states))
         flow = _states(cmdp) - cmdp.gamma * cmdp.transition_matrix().T
@@ -326,8 +325,12 @@ class _Newton:
         return nu, np.maximum(0.0, at.z[self.n :])
 
     def _begin(self) -> _Point:
-        slack = np.maximum(self.cmdp.signals[:, 1:].T @ self.first, 1e-2)
-        x = np.append(self.first[self.met], slack)
+        """Even over choices, which is no occupancy: one of a policy can be 1e-40 far from the start, and Newton's
+        steps come to the balance sooner than away from such a boundary.
+        """
+        even = np.full(self.n, 1.0 / self.n)
+        slack = np.maximum(self.cmdp.signals[self.met, 1:].T @ even, 1e-2)
+        x = np.append(even, slack)
         y = self.features @ x
         if self.utility.scalar.positive:
             y = np.maximum(y, 1e-3 * max(float(np.abs(y).max()), 1e-12))
