@@ -1031,7 +1031,7 @@ def named_in_tables():
 def test_names_in_the_tables_exist():
     """In a row that links files, there; else among the names of modules, members of classes and arguments."""
     modules = [fc, fc.results, fc.policies]
-    for package in (fc.kernels, theory, fc.algorithms, fc.policies):
+    for package in (fc.kernels, fc.assumptions, theory, fc.algorithms, fc.policies):
         found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         modules += [importlib.import_module(module.name) for module in found]
     known = {"fastcmdp", "theory", "exact", "kernels", "constants"}

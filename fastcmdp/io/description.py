@@ -13,7 +13,7 @@ Rows off by more than rounding of doubles, but not by more than (1), are divided
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -173,10 +173,6 @@ class Description:
         if not self.initial_states()[1]:
             rewards[START] = Reward(states=self.start)
         return rewards
-
-    def with_notes(self, *notes: str) -> Description:
-        """The same with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -319,10 +319,10 @@ def rollout(model, entry, rng, q, total, last):
     if q != -1 and not is_choice(model, q):
         return OUT_OF_RANGE
     view = model_at(model)
-    values, transitions = pieces.rollout(
+    final, transitions = pieces.rollout(
         view, policy_at(view, entry, entry), stream_at(rng), q, doubles(total, view.n_signals)
     )
-    integers(last, 1)[0] = values
+    integers(last, 1)[0] = final
     return transitions
 
 
@@ -371,9 +371,9 @@ def sample_batch(model, entry, lanes, n_pairs, fresh, pair, occupancy_total, adv
 @export("void", g_squared="double", mu_f="double", steps="double *")
 def momentum(g_squared, mu_f, steps):
     """Set steps[4] to the ASGD step sizes alpha, beta, xi, delta for G^2 and mu_F (Lemma 6); 2 and 0.1 for softmax."""
-    values = pieces.momentum(g_squared, mu_f)
+    rates = pieces.momentum(g_squared, mu_f)
     out = doubles(steps, 4)
-    out[0], out[1], out[2], out[3] = values.alpha, values.beta, values.xi, values.delta
+    out[0], out[1], out[2], out[3] = rates.alpha, rates.beta, rates.xi, rates.delta
 
 
 @inlined

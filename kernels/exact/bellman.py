@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.jit import inlined, kernel
 
 ONE = np.uint64(1)
 
@@ -65,6 +65,19 @@ def improve(
         change[b, 0], change[b, 1] = low, high
 
 
+@inlined
+def _mean_elsewhere(target, prob, old, value, low, high, s, begin, end):
+    """Sum of P V over entries that leave s, with new values of states low .. high-1; P of those that stay."""
+    total, diagonal = 0.0, 0.0
+    for e in range(begin, end):
+        t = np.uint64(np.uint32(target[e]))
+        inside, outside = value[t], old[t]
+        weight = prob[e] if t != s else 0.0
+        total += weight * (inside if low <= t < high else outside)
+        diagonal += prob[e] - weight
+    return total, diagonal
+
+
 @kernel
 def improve_in_place(
     state_to_choice, choice_to_branch, target, prob, signal, gamma, old, value, backward, block, first, last
@@ -79,13 +92,8 @@ def improve_in_place(
             s = high - ONE - i if backward else low + i
             best = -np.inf
             for q in range(np.uint64(state_to_choice[s]), np.uint64(state_to_choice[s + ONE])):
-                total, diagonal = 0.0, 0.0
-                for e in range(np.uint64(choice_to_branch[q]), np.uint64(choice_to_branch[q + ONE])):
-                    t = np.uint64(np.uint32(target[e]))
-                    inside, outside = value[t], old[t]
-                    weight = prob[e] if t != s else 0.0
-                    total += weight * (inside if low <= t < high else outside)
-                    diagonal += prob[e] - weight
+                begin, end = np.uint64(choice_to_branch[q]), np.uint64(choice_to_branch[q + ONE])
+                total, diagonal = _mean_elsewhere(target, prob, old, value, low, high, s, begin, end)
                 here = (signal[q] + gamma * total) / (1.0 - gamma * diagonal)
                 best = here if here > best else best
             value[s] = best
@@ -100,13 +108,8 @@ def relax(offset, target, prob, right, gamma, old, value, backward, block, first
         value[low:high] = old[low:high]
         for i in range(high - low):
             s = high - ONE - i if backward else low + i
-            total, diagonal = 0.0, 0.0
-            for e in range(np.uint64(offset[s]), np.uint64(offset[s + ONE])):
-                t = np.uint64(np.uint32(target[e]))
-                inside, outside = value[t], old[t]
-                weight = prob[e] if t != s else 0.0
-                total += weight * (inside if low <= t < high else outside)
-                diagonal += prob[e] - weight
+            begin, end = np.uint64(offset[s]), np.uint64(offset[s + ONE])
+            total, diagonal = _mean_elsewhere(target, prob, old, value, low, high, s, begin, end)
             value[s] = (right[s] + gamma * total) / (1.0 - gamma * diagonal)
 
 
