@@ -152,7 +152,7 @@ def optimum(
         constraints=value.constraints,
         duals=frozen(cmdp.to_user_duals(answer.weights[1:])),
         policy=frozen(answer.policy),
-        occupancy=frozen(occupancy(cmdp, answer.policy)),
+        occupancy=frozen(occupancy(cmdp, answer.policy) if answer.occupancy is None else answer.occupancy),
         slater=slater,
         reward_range=frozen(user_ranges[0]),
         constraint_range=frozen(user_ranges[1:]),
@@ -185,7 +185,7 @@ def _least_violating(cmdp: CMDP, pool: Pool, method: str) -> Answer | None:
     if m > 1:
         return common_slack(cmdp, pool, np.ones(m), method)
     raw = pool.values[1]
-    return Answer(pool.policy(1), raw, np.array([0.0, 1.0]), pool.bounds[1] - float(raw[1]))
+    return Answer(pool.policy(1), None, raw, np.array([0.0, 1.0]), pool.bounds[1] - float(raw[1]))
 
 
 def _constrained(cmdp: CMDP, pool: Pool, floor: float, method: str) -> Answer:

@@ -21,7 +21,7 @@ DENSE_STATES = 128  # up to here a dense factorisation beats iteration, see dens
 LAPACK_ROWS = 64  # largest block that LAPACK is given where that can be helped
 LARGEST_DENSE = 2_000  # up to here "direct" stays dense: sparse factors of a random graph fill in anyway
 LARGEST_SPARSE = 200_000  # up to here sparse factors are tried where iteration stalls
-MOST_BAND = 30_000_000  # states times bandwidth up to which sparse factors beat iterations that are slow
+MOST_BAND = 5_000_000  # states times bandwidth up to which sparse factors beat iterations that are slow
 KRYLOV_STEPS = 100  # BiCGSTAB steps between two looks at the true residual
 KRYLOV_RESTARTS = 12
 LOOK = 8  # sweeps between two looks at how fast they converge
@@ -278,9 +278,12 @@ def _bicgstab(system: Operator, rhs: Floats, target: float, order: float, precon
     x, residual, shadow = np.zeros_like(rhs), rhs, rhs
     direction, image = np.zeros_like(rhs), np.zeros_like(rhs)
     rho, alpha, omega = np.float64(1), np.float64(1), np.float64(1)
-    for _ in range(KRYLOV_STEPS):
+    for _ in range(KRYLOV_STEPS):  # in place: at a million states the vectors take as long as the sweeps
         rho, last = _dot(shadow, residual), rho
-        direction = residual + (rho / last) * (alpha / omega) * (direction - omega * image)
+        image *= omega
+        direction -= image
+        direction *= (rho / last) * (alpha / omega)
+        direction += residual
         step = preconditioner(direction)
         image = system(step)
         alpha = rho / _dot(shadow, image)

@@ -10,7 +10,7 @@ import numpy as np
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.exact.control import best_response
-from fastcmdp.exact.evaluation import performances
+from fastcmdp.exact.evaluation import occupancy
 from fastcmdp.exact.linear import EPS, Floats
 from fastcmdp.exact.pool import Pool
 from fastcmdp.exact.programme import Aim, Candidate, occupancy_lp
@@ -24,6 +24,7 @@ class Answer(NamedTuple):
     """A checked answer, in kernel units."""
 
     policy: Floats
+    occupancy: Floats | None  # None where nobody has asked for it
     raw: Floats
     weights: Floats
     gap: float  # proven: nothing attains more than this policy and the gap
@@ -46,17 +47,21 @@ def candidates(cmdp: CMDP, pool: Pool, method: str, aim: Aim, notes: list[str]) 
 
 
 def first_checked(cmdp: CMDP, proposed: Iterator[Candidate], aim: Aim, notes: list[str]) -> Answer:
-    """The first candidate whose policy delivers what it promised and whose multipliers prove it optimal."""
+    """The first candidate whose policy delivers what it promised and whose multipliers prove it optimal.
+
+    The promise is where the evaluation of the policy begins, and its residual what ends it.
+    """
     unit = 1 - cmdp.gamma
     for name, nu, weights, known, finished in proposed:
         policy = policy_of(cmdp, nu)
-        raw = performances(cmdp, policy[None], "auto")[0]
+        own = occupancy(cmdp, policy, start=nu)
+        raw = np.einsum("q,qk->k", own, cmdp.signals) / unit
         bound = best_response(cmdp, cmdp.signals @ weights).bound if known is None else known
         gap = max(0.0, bound - aim.attained(raw))
         off = np.abs(unit * raw - nu @ cmdp.signals).max()
         short = unit * aim.missed(raw)
         if not finished:
-            return Answer(policy, raw, weights, gap, finished)
+            return Answer(policy, own, raw, weights, gap, finished)
         if off > TRUST:
             notes.append(
                 f"{name}: its policy evaluates to {unit * raw}, the programme says {nu @ cmdp.signals}"
@@ -66,7 +71,7 @@ def first_checked(cmdp: CMDP, proposed: Iterator[Candidate], aim: Aim, notes: li
         elif unit * gap > TRUST * weights.sum():
             notes.append(f"{name}: its multipliers leave a gap of {unit * gap:.3g}")
         else:
-            return Answer(policy, raw, weights, gap)
+            return Answer(policy, own, raw, weights, gap)
     raise ModelError(
         "no optimum passed the checks (numbers times 1-gamma, kernel units): "
         + "; ".join(notes)

@@ -199,8 +199,8 @@ class _ByCuts:
             if self.best is None:
                 return None
             _, mix, weights, _, _ = self.best
-            # A cut need be no more exact than what there is still to gain; the last ones are exact.
-            k = pool.respond(weights, LOOSE * gap if gap > TRUST else 0.0)
+            # A cut need be no more exact than tells later gains, of which there are few; the last ones are exact.
+            k = pool.respond(weights, LOOSE**2 * gap if gap > TRUST else 0.0)
             if self.bound is None or pool.bounds[k] < self.bound[0]:
                 self.bound = pool.bounds[k], weights
             attained = float((columns @ weights).max())

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 BLOCK = 1 << 14  # states
+LONG_BLOCKS = 4  # of a model in sweeps in place, for at most so many threads
 THREADED = 400_000  # entries from which threads save more than it costs to start them
 
 _workers: tuple[int, ThreadPoolExecutor] | None = None  # of the process with this number: a fork has none
@@ -40,21 +41,32 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _by_blocks(
-    kernel: Callable[..., None], arrays: tuple[Any, ...], rows: int, entries: int, threads: int
+    kernel: Callable[..., None],
+    arrays: tuple[Any, ...],
+    rows: int,
+    entries: int,
+    threads: int,
+    block: int | None = None,
 ) -> None:
-    blocks = -(-rows // BLOCK)
+    block = block or BLOCK
+    blocks = -(-rows // block)
     parts = min(threads, blocks) if entries >= THREADED else 1
     if parts <= 1:
-        kernel(*arrays, BLOCK, 0, blocks)
+        kernel(*arrays, block, 0, blocks)
         return
     bounds = [blocks * i // parts for i in range(parts + 1)]
-    others = [_pool().submit(kernel, *arrays, BLOCK, begin, end) for begin, end in pairwise(bounds[1:])]
+    others = [_pool().submit(kernel, *arrays, block, begin, end) for begin, end in pairwise(bounds[1:])]
     try:
-        kernel(*arrays, BLOCK, bounds[0], bounds[1])
+        kernel(*arrays, block, bounds[0], bounds[1])
     finally:
         wait(others)  # also after Ctrl-C: they write to arrays of the caller
     for other in others:
         other.result()
+
+
+def _long(n_states: int) -> int:
+    """States of a block for sweeps in place: from one block to the next a value takes a sweep, so there are few."""
+    return max(BLOCK, -(-n_states // LONG_BLOCKS))
 
 
 class Chain(NamedTuple):
@@ -83,7 +95,7 @@ class Chain(NamedTuple):
     def relax(self, right: Floats, old: Floats, out: Floats, backward: bool) -> None:
         """A Gauss-Seidel sweep, one column."""
         arrays = (*self[:3], right, self.gamma, old, out, backward)
-        _by_blocks(bellman.relax, arrays, self.n_states, len(self.prob), self.threads)
+        _by_blocks(bellman.relax, arrays, self.n_states, len(self.prob), self.threads, _long(self.n_states))
 
     def transposed(self) -> Chain:
         """The same entries by columns."""
@@ -118,7 +130,9 @@ class Rows:
     def improve_in_place(self, signal: Floats, old: Floats, out: Floats, backward: bool) -> None:
         """A Gauss-Seidel sweep of T."""
         arrays = (*self.arrays, signal, self.gamma, old, out, backward)
-        _by_blocks(bellman.improve_in_place, arrays, self.n_states, self.entries, self.threads)
+        _by_blocks(
+            bellman.improve_in_place, arrays, self.n_states, self.entries, self.threads, _long(self.n_states)
+        )
 
     def chain(self, pi: Floats, signals: Floats) -> tuple[Chain, Floats]:
         """P_pi, and the mean of each signal over the choices of a state."""
