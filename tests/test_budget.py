@@ -281,6 +281,35 @@ def test_the_noise_of_slack_is_part_of_an_estimated_error():
     assert found.high > 1.0005 * found.error
 
 
+def test_the_suffix_is_the_longest_whose_halves_agree(river):
+    """All values are lower by 1 up to some outer step, halfway through the first half of a suffix: the next serves."""
+    result = fc.solve(river, fc.PDANPG(outer=800, inner=2), trace=400)
+    n = result.trace.done
+    noise = np.random.default_rng(4).normal(0.0, 0.01, (n, 2))
+    for level_from, fraction in ((0.0, 0.75), (0.45, 0.5), (0.63, 0.25), (0.82, 0.125)):
+        result.trace.values[0] = noise - (np.arange(n) < level_from * n)[:, None]
+        assert suffix_fraction(result.trace) == fraction
+
+
+def test_accuracy_knows_what_lies_between_recorded_points(river):
+    """Values as level as can be but for one step of 1 between two points: half of that window may be off by it."""
+    result = fc.solve(river, fc.PDANPG(outer=400, inner=2), trace=40)
+    trace, best = result.trace, result.optimum
+    trace.values[0] = [best.reward - 0.5, river.limits[0] - 1.0]
+    width = np.ptp(best.reward_range)
+    level = accuracy(result)
+    assert level.low == level.error == pytest.approx(0.5 / width)
+    assert level.high == pytest.approx(level.error)
+    late, i = trace.begin(trace.done - 1, 0.25), trace.done - 3
+    trace.values[0, i:, 0] = best.reward - 1.5
+    found = accuracy(result)
+    gap = trace.outer[i] - trace.outer[i - 1] - 1  # steps between the two points, half the window off by 1
+    within = trace.mean(0.25)[1][0, 0]
+    assert within == pytest.approx(0.5 * gap / (trace.outer[-1] - trace.outer[late]), rel=1e-12)
+    half = batch_interval(trace.values[:, late : trace.done])[1][0, 0]
+    assert found.high - found.error == pytest.approx((half + within) / width, rel=1e-9)
+
+
 def test_failed_replicates_have_no_say_in_how_long_the_suffix_is(river):
     result = fc.solve(river, samples=3e6, replicates=4)
     before = suffix_fraction(result.trace)

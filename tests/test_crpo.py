@@ -257,6 +257,19 @@ def test_the_policy_before_the_step_is_the_one_in_n0() -> None:
     assert moved.reward > 1.05 * uniform.reward
 
 
+def test_the_tolerance_follows_the_level_and_falls_with_the_outer_steps() -> None:
+    """T = 25: 0.3 sqrt(0.04)/5 = 0.012 for one constraint, 0.3 sqrt(0.16)/5 = 0.024 for the other."""
+    cmdp = fc.CMDP(**naive.random_rows(21, m=2))
+    run = make_run(cmdp, fc.TabularSoftmax(), fc.CRPOSoftmax(outer=25, c_tol=1.0))
+    steps = run.steps._replace(tol=np.array([0.3, 0.3]))
+    run.state.average[0] = [9.0, 0.04, 0.01]
+    run.state.recent[0] = [9.0, 0.01, 0.16]
+    for value, signal in (([1.0, -0.0119, -0.0239], 0), ([1.0, -0.0121, 0.0], 1), ([1.0, 0.0, -0.0241], 2)):
+        violated = np.zeros(2, np.int64)
+        found = crpo_kernels.signal_to_improve(steps, run.state, np.array(value), violated, 0, 5.0)
+        assert found == signal
+
+
 def test_one_of_the_violated_constraints_uniformly() -> None:
     """False-alarm rate 1e-4."""
     rows = naive.random_rows(21, m=3)

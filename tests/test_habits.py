@@ -33,6 +33,17 @@ def test_one_version_everywhere():
     )
 
 
+def test_mutants_stand_in_their_files_once_and_name_their_tests():
+    """So that `python bench/mutants.py` has something to do, whatever was changed since."""
+    found = tomllib.loads(text("bench/mutants.toml"))["mutant"]
+    assert len({one["name"] for one in found}) == len(found) >= 100
+    for one in found:
+        assert text(one["file"]).count(one["old"]) == 1, one["name"]
+        assert one["old"] != one["new"], one["name"]
+        file, name = one["test"].split("::")
+        assert re.search(rf"^def {name.partition('[')[0]}\(", text(file), re.M), one["test"]
+
+
 def test_the_recipe_needs_what_the_package_needs():
     project = tomllib.loads(text("pyproject.toml"))["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["cli"]

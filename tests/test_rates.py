@@ -299,6 +299,36 @@ def test_steps_of_crpo() -> None:
         assert (found.adaptive_step, found.adaptive_tol) == (False, False)
 
 
+@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")
+def test_solvers_of_the_other_methods_by_hand() -> None:
+    """Three choices, gamma 0.9: G^2 = 2 and one-hot features, so that B = 1."""
+    problem = problem_of(STATES)
+    assert fc.CNPGPDA().solver(problem)[2:] == (0.125, 0.125)  # xi = delta = 1/(4 G^2)
+    assert fc.CNPGPDA(step=0.3).solver(problem)[2:] == (0.3, 0.3)
+    rule = steps_of(fc.CRPO(c_step=0.5)).rule
+    assert rule.rate == pytest.approx(0.25, rel=1e-12)  # c_step/(2 B)
+    assert rule.radius == pytest.approx(34.6410161514, rel=1e-10)  # 2 sqrt(3) 10
+    assert tuple(steps_of(fc.CRPO(rate=0.1, radius=2.0)).rule) == (0.1, 2.0)
+    assert tuple(steps_of(fc.CRPOSoftmax(c_step=0.5)).rule) == (0.5, 6.0, 1.0)  # 4 c_step C = 6
+    assert tuple(steps_of(fc.CRPOSoftmax(rate=0.2, delay=7.0, sigma=0.8)).rule) == (0.2, 7.0, 0.8)
+    # e = 0.05: K = 40/e^2, gamma^N <= 0.1 e = 0.005: 0.9^51 = 0.00464, 0.9^50 = 0.00515.
+    made = fc.ReLOAD.for_epsilon(STATES, 0.5)
+    assert (made.outer, made.pairs) == (16_000, 51)
+    assert fc.ALPQA.for_epsilon(STATES, 0.5).outer == 800  # 20 sweeps an outer step
+    assert fc.ReLOAD(rollouts=2).outer_samples(STATES) == 3 * 2 * 43  # N = 44, as for PMD-PD
+    # A limit's share of 6 a step: c = (4, 0, -4)/4, so that c_slater = 1/(1-gamma) = 10, and the cap 2/(0.1 * 10).
+    cmdp = STATES.with_limits(60.0)
+    best = fc.optimum(cmdp)
+    for settings, cap in (
+        (fc.PDANPG(), 2.0),
+        (fc.CNPGPDA(), 4.0),
+        (fc.NPGPDSoftmax(), 2.0),
+        (fc.PDNAC(), 2.0),
+    ):
+        steps = settings.run(problem_of(cmdp, best), 0, 1).steps
+        assert steps.dual_max == pytest.approx([cap], rel=1e-9)
+
+
 def test_steps_of_pmd_pd() -> None:
     """gamma^N <= 0.01: 0.9^44 = 0.00970, 0.9^43 = 0.01078. alpha = 1/(60 (1-gamma)), eta' = 2 (1-gamma)."""
     found = steps_of(fc.PMDPD(c_alpha=3.0, c_dual=0.5))

@@ -416,7 +416,7 @@ def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
     rng[:, 0] = queue.stream(4)
     total, choice = np.zeros((50, 2)), np.zeros(50, np.int64)
     plain = rng[:, 0].copy()
-    simulate.simulate(
+    made = simulate.simulate(
         queue.world(bound), actions, rng, np.full(50, -1), np.zeros(50, np.uint32), total, choice
     )
     raw, _, _ = plain_rollouts(queue, lambda state: np.ones(4), plain, [(None, None)] * 50)
@@ -424,6 +424,7 @@ def test_signals_have_the_units_of_the_problem(queue: fc.Simulator) -> None:
     np.testing.assert_allclose(total[:, 0] * queue.reward_scale, raw[:, 0], atol=1e-12)
     np.testing.assert_allclose(lengths, np.round(lengths), atol=1e-9)
     assert lengths.min() >= 1 - 1e-9
+    assert lengths.sum() == pytest.approx(made)
 
 
 # Runs.

@@ -557,6 +557,25 @@ def test_numbers_of_theorem_1_worked_out_by_hand():
     assert (first.left, second.left) == pytest.approx((0.0, 2.0))
 
 
+def test_numbers_of_lemma_3_worked_out_by_hand():
+    """eta = 0.0025, K = 400; of two paths the tighter one is told, the means of the lemma are over both."""
+    of = simple_constants()
+    path = simple_path(of)
+    path = replace(
+        path,
+        parametrisation=SimpleNamespace(score_bound=4.0, smoothness=3.0),
+        dual=np.full((2, 401, 1), 2.0),  # the Lagrange gap: 1 + 2 * 0.5
+        transfer=np.full((2, 400), 0.25), aim=np.full((2, 400), 0.75), pull=np.array([[0.25], [0.5]]) + path.pull,
+        step=np.full((2, 400), 80.0), bias=np.full((2, 400), 0.125), kl=np.linspace(1.5, 0.5, 401) + np.zeros((2, 1)),
+    )  # fmt: skip
+    found = theory.lagrange_descent(path)
+    assert found.left == pytest.approx(2.0)
+    # 0.5 + 0.75 - 0.5 + 3 * 0.0025/2 * 80 + (1.5 - 0.5)/(0.0025 * 400)
+    assert found.right == pytest.approx(0.75 + 0.3 + 1.0, rel=1e-12)
+    # 0.5 + 2 * 0.125 + 0.3 + 1.5/(0.0025 * 400)
+    assert theory.lagrange_convergence(path).right == pytest.approx(0.75 + 0.3 + 1.5, rel=1e-12)
+
+
 def test_numbers_of_lemmas_5_and_6_worked_out_by_hand():
     cmdp = random_model(0, gamma=0.5)
     at = theory.point(cmdp, features(cmdp, 2, 0), dual=[1.0])
