@@ -103,6 +103,7 @@ def test_whole_run(benchmark, dense, features, new_run, who):
     run = new_run(dense, fc.LogLinear(features) if who.startswith("log") else fc.TabularSoftmax())
     if who.startswith("naive"):
         state = naive.State(dense.n_choices, 1, 0, naive.streams(0, 0, 16))
+        state.control = run.state.control[0].tolist()
         arguments = (naive.plain(dense), naive.identity(dense.n_choices), run.solver, run.steps, state, 1)
         benchmark.pedantic(naive.advance, arguments, rounds=2)
         return

@@ -810,6 +810,10 @@ class MirrorState:
         self.dual: list[float] = [0.0] * m
         self.estimate: list[float] | None = None
         self.rng = rng
+        self.outer = 0
+        self.recent, self.average = [0.0] * (2 + m), [0.0] * (2 + m)
+        self.longest = [0.0] * (1 + m)
+        self.eta: list[float] = []  # of the last estimate of J
 
 
 def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
@@ -830,36 +834,56 @@ def pmd_pd(model: Model, steps: Any, state: MirrorState, n_steps: int) -> None:
         sums = truncated(model, prob, state.rng, [None], steps.n_starts, model.signals, steps.n_pairs)
         return [x / steps.n_starts for x in sums[0]]
 
-    eta = list(steps.dual_step)
+    def dual_rates() -> list[float]:
+        """Of the estimate at hand, from the levels and estimates before it."""
+        out = []
+        for i, eta in enumerate(steps.dual_step):
+            longest = state.longest[1 + i]
+            shorter = cut(state, 1 + i, abs(state.estimate[1 + i]))
+            _, reward, *costs = levels(state)
+            unit = shorter / longest if longest > 0 else 1 - model.gamma
+            unit *= math.sqrt(reward / costs[i]) if reward > 0 and costs[i] > 0 else 1.0
+            out.append(float(eta * unit) if steps.adaptive_dual else float(eta))
+        return out
+
     for _ in range(n_steps):
         if state.estimate is None:
             state.estimate = values()
-            state.dual = [max(0.0, e * j) for e, j in zip(eta, state.estimate[1:], strict=True)]
-        modified = [x - e * j for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)]
+            state.eta = dual_rates()
+            state.dual = [max(0.0, e * j) for e, j in zip(state.eta, state.estimate[1:], strict=True)]
+        modified = [x - e * j for x, e, j in zip(state.dual, state.eta, state.estimate[1:], strict=True)]
         anchor = list(state.log_pi)
-        for _ in range(steps.n_sweeps):
+        for sweep in range(steps.n_sweeps):
             prob = [math.exp(x) for x in state.log_pi]
             reward = [f[0] + sum(x * c for x, c in zip(modified, f[1:], strict=True)) for f in model.signals]
             kl = [
                 sum(prob[q] * (state.log_pi[q] - anchor[q]) for q in choices(model, s))
                 for s in range(n_states(model))
             ]
-            signal = [[reward[q] - steps.alpha * kl[owner(model, q)]] for q in range(n)]
+            if sweep == 0:
+                alpha = 0.0  # still to come; the divergence is 0
+            signal = [[reward[q] - alpha * kl[owner(model, q)], *model.signals[q][1:]] for q in range(n)]
             sums = truncated(model, prob, state.rng, list(range(n)), steps.n_rollouts, signal, steps.n_pairs)
-            value = [
-                sums[q][0] / steps.n_rollouts + steps.alpha * (kl[owner(model, q)] + anchor[q])
-                for q in range(n)
-            ]
+            found = [[x / steps.n_rollouts for x in row] for row in sums]
+            if sweep == 0:
+                norm = mean_variance(model, None, [row[0] for row in found])
+                level, shorter, alpha = levels(state)[0], cut(state, 0, math.sqrt(norm)), float(steps.alpha)
+                if steps.adaptive_alpha:
+                    alpha *= math.sqrt(level) / shorter if level > 0 else 1 / 15 / (1 - model.gamma)
+                plain = [row[0] - sum(x * c for x, c in zip(modified, row[1:], strict=True)) for row in found]
+                columns = [plain, *([row[1 + i] for row in found] for i in range(len(modified)))]
+                fold(state, [norm, *(mean_variance(model, None, x) for x in columns)], 0)
+            share = min(steps.eta * alpha / (1 - model.gamma), 1.0)
+            value = [row[0] + alpha * (kl[owner(model, q)] + anchor[q]) for q, row in enumerate(found)]
             state.log_pi = softmax(
-                [
-                    (1 - steps.share) * z + steps.share * x / steps.alpha
-                    for z, x in zip(state.log_pi, value, strict=True)
-                ]
+                [(1 - share) * z + share * x / alpha for z, x in zip(state.log_pi, value, strict=True)]
             )
         state.estimate = values()
+        state.eta = dual_rates()
         state.dual = [
-            max(e * j, x - e * j) for x, e, j in zip(state.dual, eta, state.estimate[1:], strict=True)
+            max(e * j, x - e * j) for x, e, j in zip(state.dual, state.eta, state.estimate[1:], strict=True)
         ]
+        state.outer += 1
 
 
 # Multipliers, from the whole history of violations: their definitions, not their recursions.
@@ -1347,6 +1371,8 @@ class ActorCritic:
         self.stream = stream
         self.pair: int | None = None
         self.left = 0
+        self.visits = [0] * n
+        self.spreads: list[float] = []  # of Q_L over actions, at every look
 
 
 def softmax(logits: list[float]) -> list[float]:
@@ -1385,6 +1411,14 @@ def behave(model: Model, state: ActorCritic, s: int, word: int, explore: float) 
         entries([state.drawn[b] for b in mine]), half(next_word(state.stream), True), model.exact
     )
     return anew
+
+
+def actor_rate(steps: Any, spreads: list[float], gamma: float) -> float:
+    """Alpha, given or over the root of the mean variance of Q_L over actions."""
+    if not steps.adaptive:
+        return float(steps.alpha)
+    spread = math.sqrt(sum(spreads) / max(len(spreads), 1))
+    return float(steps.alpha / (max(spread, 1e-9 / (1 - gamma)) if spread > 0 else 0.04 / (1 - gamma)))
 
 
 def pd_nac(model: Model, steps: Any, state: ActorCritic, n_steps: int) -> None:
@@ -1427,16 +1461,22 @@ def pd_nac(model: Model, steps: Any, state: ActorCritic, n_steps: int) -> None:
             f + model.gamma * later - now
             for f, later, now in zip(model.signals[here], state.critic[then], state.critic[here], strict=True)
         ]
-        for q, critic in enumerate(state.critic):
-            weights = [1.0, *state.dual]
-            state.theta[q] += steps.alpha * sum(w * c for w, c in zip(weights, critic, strict=True))
+        lagrangian = [
+            sum(w * c for w, c in zip([1.0, *state.dual], critic, strict=True)) for critic in state.critic
+        ]
+        alpha = actor_rate(steps, state.spreads, model.gamma)
+        state.theta = [x + alpha * y for x, y in zip(state.theta, lagrangian, strict=True)]
+        if look:
+            state.spreads.append(float(np.var([lagrangian[q] for q in choices(model, owner(model, here))])))
         state.sums = [x + y for x, y in zip(state.sums, value + state.dual, strict=True)]
         if look or steps.every:
             for i in range(m):
                 moved = state.dual[i] - steps.eta[i] * value[1 + i]
                 state.dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+        state.visits[here] += 1
+        beta = max(steps.beta, steps.first / state.visits[here])
         for k in range(1 + m):
-            state.critic[here][k] += steps.beta * error[k]
+            state.critic[here][k] += beta * error[k]
         state.pair = following
 
 

@@ -737,6 +737,8 @@ def test_what_is_paid_on_leaving_counts(start) -> None:
     assert value_of(Table(EXIT, [1.0, 0.0])) == pytest.approx(4.5)
     assert value_of(Table(EXIT), start="uniform") == pytest.approx((4.5 + 5) / 2)
     assert value_of(Table(EXIT, [0.0, 1.0]), start=0) == pytest.approx(4.5)
+    alone = {0: {0: [(1.0, 0, 5.0, True)]}}  # a state that nothing but its own end leads to
+    assert value_of(Table(alone), start="uniform") == pytest.approx(5.0)
 
 
 def test_a_state_entered_with_an_end_only_is_none_to_be_in() -> None:

@@ -54,7 +54,6 @@ EXCEPTIONS = {
     "sampling/corrected.py corrected_rollouts": "as rollouts",
     "sampling/corrected.py _step_lanes": "arrays under their own names, or references are counted at every step",
     "algorithm/pd_nac.py advance": "a transition a step: an array handed to a function that branches costs more",
-    "algorithm/pd_nac.py _catch_up": "as _step_lanes",
     "algorithm/pd_nac.py _settle": "as _step_lanes",
     "algorithm/pd_nac.py _draw": "as _step_lanes",
     "algorithm/pd_nac.py _add_start_values": "as _step_lanes",

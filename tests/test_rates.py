@@ -48,12 +48,13 @@ SLOW = pytest.mark.slow
         pytest.param(1e-4, fc.NPGPD(outer=100_000, inner=100), marks=SLOW),
         pytest.param(1e-4, fc.CNPGPDA(outer=100_000, inner=100), marks=SLOW),
         pytest.param(1e-4, fc.NPGPDSoftmax(outer=10_000_000), marks=SLOW),
-        # Methods with critics, or with fixed rates, get there too, given samples enough to know what a choice is worth.
-        pytest.param(1e-4, fc.CRPO(inner=30_000), marks=SLOW),
-        pytest.param(1e-4, fc.CRPOSoftmax(inner=30_000), marks=SLOW),
-        pytest.param(0.002, fc.PMDPD(outer=400), marks=SLOW),
-        pytest.param(1e-4, fc.PMDPD(outer=10_000, rollouts=1000), marks=SLOW),
-        pytest.param(0.002, fc.PDNAC(outer=20_000_000, c_alpha=2.0), marks=SLOW),
+        # Methods with critics, or with tables of Q, at what they make of a budget: 5e6 and 5e7 transitions.
+        (0.002, fc.PMDPD.for_samples(rare(0.002), 5e6)),
+        (0.002, fc.PDNAC.for_samples(rare(0.002), 5e6)),
+        (1e-4, fc.PMDPD.for_samples(rare(1e-4), 5e7)),
+        pytest.param(1e-4, fc.PDNAC.for_samples(rare(1e-4), 5e7), marks=SLOW),
+        pytest.param(1e-4, fc.CRPO.for_samples(rare(1e-4), 5e7), marks=SLOW),
+        pytest.param(1e-4, fc.CRPOSoftmax.for_samples(rare(1e-4), 5e7), marks=SLOW),
     ],
     ids=lambda x: x.name if isinstance(x, fc.algorithms.base.Algorithm) else f"{x:g}",
 )
@@ -180,6 +181,56 @@ def test_a_rate_does_not_know_its_batch() -> None:
     assert np.ptp(lengths) > 0.1 * np.mean(lengths)
     assert np.mean(np.array(lengths) > longest[0]) < 0.1
     np.testing.assert_allclose(run.state.longest[:, 0], np.maximum(lengths, longest[0]), rtol=1e-9)
+
+
+def pmd_pd_from_one_place() -> tuple[Any, int]:
+    """Replicates of PMD-PD that all stand where the first one does, on random words of their own."""
+    cmdp = fc.envs.garnet(n_states=4, n_actions=3, gamma=0.7, seed=3)
+    run = fc.PMDPD(outer=100, rollouts=2, starts=5).run(problem_of(cmdp), 1, 50)
+    run.advance(0, 30, run.work())
+    for name, value in run.state._asdict().items():
+        if name != "rng":
+            value[:] = value[0]
+    run.refresh()
+    return run, 50
+
+
+def test_the_rates_of_pmd_pd_do_not_know_their_batch() -> None:
+    """1/alpha is the same for all batches from one place, but for cuts of records; eta' likewise, given Q's batch."""
+    run, n = pmd_pd_from_one_place()
+    work, state = run.work(), run.state
+    level = max(state.recent[0, 0], state.average[0, 0])
+    longest, anchor, counted = state.longest[0].copy(), state.theta[0].copy(), 0
+    for r in range(n):
+        run.advance(r, 1, work)
+        _, reward, cost = np.maximum(state.recent[r], state.average[r])
+        step = state.theta[r] - anchor
+        q = work.total[:, 0]
+        first = run.world.table.state_to_choice[:-1]
+        alpha = (q[first[0]] - q[first[0] + 1]) / (step[first[0]] - step[first[0] + 1])
+        spread = math.sqrt(np.mean([np.var(q[i : i + 3]) for i in first]))
+        assert alpha == pytest.approx(0.25 * math.sqrt(level) * max(1.0, spread / longest[0]), rel=1e-7)
+        j = abs(state.estimate[r, 1])
+        wanted = 0.35 * math.sqrt(reward / cost) / max(longest[1], j)
+        assert state.rate[r, 0] == pytest.approx(wanted, rel=1e-12)
+        counted += spread > longest[0]
+    assert counted < n / 4
+
+
+def test_the_rate_of_pd_nac_does_not_know_its_critics() -> None:
+    """N grows by c over the root of the mean that looks before have left, whatever the critics are made to be."""
+    cmdp = fc.envs.garnet(n_states=4, n_actions=3, gamma=0.7, seed=3)
+    run = fc.PDNAC(outer=10_000).run(problem_of(cmdp), 1, 1)
+    work, state = run.work(), run.state
+    run.advance(0, 500, work)
+    n_looks = 0
+    for _ in range(300):
+        (variance, looks), gone = state.spread[0].copy(), state.gone[0, 0]
+        state.critic[0] *= 1.01
+        run.advance(0, 1, work)
+        assert state.gone[0, 0] - gone == pytest.approx(run.steps.alpha / math.sqrt(variance), rel=1e-9)
+        n_looks += state.spread[0, 1] > looks
+    assert 50 < n_looks < 150  # they come with probability 1 - gamma
 
 
 def test_cuts_add_up_to_less_than_the_longest_step() -> None:
@@ -330,13 +381,15 @@ def test_solvers_of_the_other_methods_by_hand() -> None:
 
 
 def test_steps_of_pmd_pd() -> None:
-    """gamma^N <= 0.01: 0.9^44 = 0.00970, 0.9^43 = 0.01078. alpha = 1/(60 (1-gamma)), eta' = 2 (1-gamma)."""
+    """gamma^N <= 0.01: 0.9^44 = 0.00970, 0.9^43 = 0.01078. c = 0.25 c_alpha, c' = 0.35 c_dual."""
     found = steps_of(fc.PMDPD(c_alpha=3.0, c_dual=0.5))
     assert found.n_pairs == 44
-    assert found.alpha == pytest.approx(0.5, rel=1e-12)
-    assert found.dual_step == pytest.approx([0.1], rel=1e-12)
-    assert found.share == 1.0
-    assert steps_of(fc.PMDPD(alpha=0.5, eta=0.05)).share == pytest.approx(0.25, rel=1e-12)
+    assert found.alpha == pytest.approx(0.75, rel=1e-12)
+    assert found.dual_step == pytest.approx([0.175], rel=1e-12)
+    assert (found.adaptive_alpha, found.adaptive_dual, found.eta) == (True, True, math.inf)
+    found = steps_of(fc.PMDPD(alpha=0.5, eta=0.05, dual_step=0.3))
+    assert (found.alpha, found.eta, found.dual_step.tolist()) == (0.5, 0.05, [0.3])
+    assert (found.adaptive_alpha, found.adaptive_dual) == (False, False)
     # e = 0.05: K = 4/e, t = 0.02 * 10 * log(20), M_Q = 0.1/e^2, M_V = 1/e^2, gamma^N <= 0.005: 0.9^51 = 0.00464
     made = fc.PMDPD.for_epsilon(STATES, 0.5)
     assert (made.outer, made.sweeps, made.rollouts, made.starts, made.pairs) == (80, 1, 40, 400, 51)
@@ -345,10 +398,13 @@ def test_steps_of_pmd_pd() -> None:
 def test_steps_of_pd_nac() -> None:
     """K = 1e6, C = 3: K^(-5/6) = 1e-5, 15 sqrt(3e-6) = 0.0259808, K^(-1/6) = 0.1."""
     found = steps_of(fc.PDNAC(outer=10**6, c_alpha=2.0, c_dual=0.5))
-    assert found.alpha == pytest.approx(1e-3, rel=1e-9)
+    assert found.alpha == pytest.approx(2.4e-4, rel=1e-9)
+    assert (found.adaptive, found.first) == (True, 1.0)
     assert found.eta == pytest.approx([1e-4], rel=1e-9)
     assert found.beta == pytest.approx(0.025980762, rel=1e-8)
     assert found.explore == pytest.approx(0.03, rel=1e-9)
+    found = steps_of(fc.PDNAC(alpha=0.5, beta=0.1))
+    assert (found.alpha, found.adaptive, found.beta, found.first) == (0.5, False, 0.1, 0.0)
 
 
 @pytest.mark.filterwarnings(

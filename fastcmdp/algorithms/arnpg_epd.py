@@ -10,7 +10,7 @@ and pi_{k+1} is the policy after the last. The output is the mixture over pi_1..
 
 Certain: the recursion, read in public code of its authors; its exact rate is O~(1/T) on average (abstract). It is
 PMD-PD with steps of natural gradient in place of its sweeps, and lambda_0 is |zeta J_c(pi_0)| here. The defaults alpha
-= c_alpha / (60 (1-gamma)) and zeta = 2 c_zeta (1-gamma) are PMD-PD's, share = 0.5 c_eta (at most 1) this project's.
+= c_alpha / (60 (1-gamma)) and zeta = 2 c_zeta (1-gamma), and share = 0.5 c_eta (at most 1), are this project's.
 From samples no theorem was at hand; the schedule has K = c_K/e outer steps and M = c_M/e^2 rollouts, as PMD-PD's.
 """
 

@@ -14,11 +14,13 @@ Provenance. The setting and the rate are the abstract's (certain); the recursion
 consistent: 1/(alpha K), 1/(eta K), epsilon, beta/epsilon under the root and alpha/(beta epsilon) all are K^(-1/6)
 (derived). B = 2/((1-gamma) c_slater) up to a constant is recalled. The scales in front of the powers are not known:
 
-    alpha = 500 c_alpha (1-gamma) K^(-5/6),   eta = 200 c_dual (1-gamma) K^(-5/6),
+    alpha_k = 12 c_alpha K^(-5/6) / sqrt(N_k),   eta = 200 c_dual (1-gamma) K^(-5/6),
     beta = min(1, 15 c_beta sqrt(C / K)),   epsilon = min(1, 0.3 c_explore K^(-1/6))
 
 are this project's, found by search on three models of ``fastcmdp.envs``; C is the number of choices, since a critic
-sees one transition in about C.
+sees one transition in about C. N_k is the mean, over the looks before k (below), of the variance of Q_r + lambda . Q_c
+over the actions of the state where the chain stood, evenly weighted. It is since the start and forgets nothing, for
+critics remember: a level that forgot sooner than they do would be high just while they hold what is rare.
 
 What is derived here, and differs:
 
@@ -28,6 +30,8 @@ What is derived here, and differs:
 - *J by a look.* The sum in (3) over the start distribution costs as much as its support at every step. By default it is
   estimated: with probability 1-gamma a step, at the state s_0 ~ rho of a restart, by sum_a pi_k(a|s_0) Q_ci(s_0, a)
   / (1-gamma), whose expectation is the sum; all other steps leave lambda. ``dual_estimate="sum"`` is (3) itself.
+- *First visits.* Where beta is not given, the nth visit of a choice takes a rate of at least 1/n, so that critics do
+  not stay near the 0 where they begin while the policy learns to leave what they do not know yet.
 - The estimates of J in ``sums`` are these plug-in ones: biased, for critics lag and follow the behaviour policy.
 - Rows of theta are shifted alike by Q, which softmax does not see; they are not centred, since they stay small.
 """
@@ -60,7 +64,7 @@ from fastcmdp.kernels.sampling.tables import Actions
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
-ALPHA, ETA, BETA, EXPLORE = 500.0, 200.0, 15.0, 0.3  # docs/algorithms.md
+ALPHA, ETA, BETA, EXPLORE = 12.0, 200.0, 15.0, 0.3  # docs/algorithms.md
 LARGEST = 1e250  # no logit may come near the end of the numbers
 
 
@@ -74,7 +78,7 @@ class PDNAC(Algorithm):
         K, at least 1: transitions.
     alpha, eta, beta, explore : float or None
         Steps of theta, of the multipliers (eta: one, or one a constraint) and of the critics, beta <= 1; probability
-        <= 1 to explore. Kernel units. None: the module's powers of K.
+        <= 1 to explore. Kernel units. None: the module's powers of K; with alpha measured, beta from first visits on.
     c_alpha, c_dual, c_beta, c_explore : float
         Factors on those.
     lambda_max : float, sequence or None
@@ -113,6 +117,7 @@ class PDNAC(Algorithm):
 
     name: ClassVar[str] = "pd-nac"
     tabular_only: ClassVar[bool] = True
+    version: ClassVar[int] = 2
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_alpha": (0.1, 10.0),
         "c_dual": (0.1, 10.0),
@@ -163,14 +168,16 @@ class PDNACRun(Run):
         super().__init__(settings, world)
         cmdp, m = world.table, world.table.n_constraints
         k, unit, width = float(settings.outer), 1.0 - cmdp.gamma, max(2, 1 + m)
-        slow = unit * k ** (-5 / 6)
+        slow, adaptive = k ** (-5 / 6), settings.alpha is None
         self.steps = pd_nac.Steps(
             n_outer=settings.outer,
-            alpha=settings.alpha or ALPHA * settings.c_alpha * slow,
+            alpha=ALPHA * settings.c_alpha * slow if settings.alpha is None else settings.alpha,
+            adaptive=adaptive,
             eta=per_constraint(
-                ETA * settings.c_dual * slow if settings.eta is None else settings.eta, m, "eta"
+                ETA * settings.c_dual * unit * slow if settings.eta is None else settings.eta, m, "eta"
             ),
             beta=settings.beta or min(BETA * settings.c_beta * math.sqrt(cmdp.n_choices / k), 1.0),
+            first=float(settings.beta is None),
             explore=settings.explore or min(EXPLORE * settings.c_explore * k ** (-1 / 6), 1.0),
             restart=settings.restart,
             every=settings.dual_estimate == "sum",
@@ -180,7 +187,7 @@ class PDNACRun(Run):
         with np.errstate(over="ignore"):
             price = 1.0 + np.minimum(self.steps.dual_max, self.steps.eta * k / unit**2).sum()
             reached = {
-                "alpha": self.steps.alpha * k * price / unit,
+                "alpha": self.steps.alpha / (pd_nac.LEAST / unit if adaptive else 1.0) * k * price / unit,
                 "eta": self.steps.eta.sum() * k / unit**2,
             }
         for name, most in reached.items():
@@ -191,10 +198,13 @@ class PDNACRun(Run):
             drawn=common["theta"].copy(),
             top=np.zeros((replicates, cmdp.n_states)),
             critic=np.zeros((replicates, cmdp.n_choices, width)),
+            visits=np.zeros((replicates, cmdp.n_choices), np.int64),
             highest=np.zeros((replicates, width)),
             since=np.zeros((replicates, cmdp.n_states, width)),
             choice=np.full(replicates, -1, np.int64),
             left=np.zeros(replicates, np.int64),
+            gone=np.zeros((replicates, width)),
+            spread=np.zeros((replicates, 2)),
         )
         self.set_up_actions()
 
@@ -210,7 +220,7 @@ class PDNACRun(Run):
         logits = np.empty(world.table.n_choices)
         entry = np.empty_like(self.actions[0].entry)
         for r in range(len(prob)):
-            pd_nac.logits(world.tables, self.steps, self.state, r, logits)
+            pd_nac.logits(world.tables, self.state, r, logits)
             refresh_all(world.policy.data, logits, world.tables, Actions(entry, prob[r]), self.row_space())
         return prob
 

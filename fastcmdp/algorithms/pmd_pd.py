@@ -18,8 +18,12 @@ and discounted, with the exact divergence at each state visited; J from M_V such
 Provenance: (1) and (4) are confirmed by scripts of the same group; (2), (3) and the sampling are recalled; that an
 exact run halves its error with each doubling of K is checked in the tests. The source's alpha = 2 gamma^2 m
 eta'/(1-gamma)^3 is recalled, alpha >= m eta'/(1-gamma)^3 derived to suffice here; both are far too large to be of use
-(the source's experiments took 0.2 and one sweep). The defaults alpha = c_alpha / (60 (1-gamma)) and
-eta' = 2 c_dual (1-gamma) are this project's, in proportion to the ranges of Q and J. Rates: K = c/eps, t_k = c
+(the source's experiments took 0.2 and one sweep). The defaults, measured along the run, are this project's,
+
+    alpha_k = 0.25 c_alpha sqrt(N_L),    eta'_ik = 0.35 c_dual sqrt(N_r / N_ci) / max |J_ci| so far
+
+(``kernels/algorithm/pmd_pd.py``): in proportion to what choices differ by, and to what a multiplier weighs. Neither
+falls with K, as in the source. Rates: K = c/eps, t_k = c
 log(1/eps)/(1-gamma), M_Q, M_V = c/eps^2, N = log(1/eps)/log(1/gamma), hence eps^-3 samples up to logarithms, with high
 probability. Rollouts are cut at N pairs, so estimates have a bias of up to gamma^N / (1-gamma).
 """
@@ -49,6 +53,10 @@ from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K, C_M = 4.0, 0.1  # docs/algorithms.md
+ALPHA, DUAL = (
+    0.25,
+    0.35,
+)  # alpha over the measured spread of Q; how far a multiplier moves at most, over its unit
 
 
 @dataclass(frozen=True)
@@ -67,13 +75,13 @@ class PMDPD(Algorithm):
     pairs : int or None
         N, the pairs of a rollout; at least 1. None: such that gamma^N <= 0.01, 1 % of the range of J.
     alpha : float or None
-        Weight of KL(pi || pi_k), in kernel units. None: c_alpha / (60 (1-gamma)).
+        Weight of KL(pi || pi_k), in kernel units. None: measured.
     eta : float or None
-        Step of (3), at most (1-gamma)/alpha, which is the default.
+        Step of (3), at most (1-gamma)/alpha, which is the default; above a measured alpha's it counts as that.
     dual_step : float, sequence or None
-        eta' of (1) and (4), one or one a constraint, kernel units. None: 2 c_dual (1-gamma).
+        eta' of (1) and (4), one or one a constraint, kernel units. None: measured.
     c_alpha, c_dual : float
-        Factors on the default alpha and dual_step.
+        Factors on the measured alpha and dual_step.
 
     Raises
     ------
@@ -102,6 +110,7 @@ class PMDPD(Algorithm):
     name: ClassVar[str] = "pmd-pd"
     tabular_only: ClassVar[bool] = True
     output: ClassVar[Output] = Output(after=True)
+    version: ClassVar[int] = 2
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_M": (0.01, 10.0),
         "c_alpha": (0.1, 10.0),
@@ -185,24 +194,35 @@ class PMDPDRun(Run):
         super().__init__(settings, world)
         cmdp, m = world.table, world.table.n_constraints
         unit = 1.0 - cmdp.gamma
-        alpha = settings.alpha or settings.c_alpha / (60.0 * unit)
-        most = unit / alpha
-        eta = settings.eta or most
-        require(eta <= most * (1 + 1e-12), "eta", eta, f"at most (1-gamma)/alpha = {most:.6g}")
-        dual_step = 2.0 * settings.c_dual * unit if settings.dual_step is None else settings.dual_step
+        if settings.alpha is not None and settings.eta is not None:
+            most = unit / settings.alpha
+            require(
+                settings.eta <= most * (1 + 1e-12),
+                "eta",
+                settings.eta,
+                f"at most (1-gamma)/alpha = {most:.6g}",
+            )
+        adaptive = settings.dual_step is None
+        dual_step = DUAL * settings.c_dual if adaptive else settings.dual_step
         self.steps = pmd_pd.Steps(
             n_sweeps=settings.sweeps,
             n_rollouts=settings.rollouts,
             n_starts=settings.starts,
             n_pairs=settings.n_pairs(cmdp.gamma),
             gamma=cmdp.gamma,
-            alpha=float(alpha),
-            share=min(eta / most, 1.0),
+            alpha=ALPHA * settings.c_alpha if settings.alpha is None else settings.alpha,
+            eta=math.inf if settings.eta is None else settings.eta,
             dual_step=per_constraint(dual_step, m, "dual_step"),
+            adaptive_alpha=settings.alpha is None,
+            adaptive_dual=adaptive,
         )
         self.state = pmd_pd.RunState(
             **self.common_state(seed, replicates),
             estimate=np.full((replicates, 1 + m), np.nan),
+            recent=np.zeros((replicates, 2 + m)),
+            average=np.zeros((replicates, 2 + m)),
+            longest=np.zeros((replicates, 1 + m)),
+            rate=np.zeros((replicates, m)),
         )
         self.set_up_actions()
 
@@ -212,9 +232,11 @@ class PMDPDRun(Run):
         n = cmdp.n_choices
         return pmd_pd.Work(
             anchor=np.zeros(n),
-            signal=np.zeros((n, 1)),
+            signal=cmdp.signals.copy(),
             divergence=np.zeros(cmdp.n_states),
-            total=np.zeros((n, 1)),
+            total=np.zeros((n, 1 + cmdp.n_constraints)),
+            reward=np.zeros(n),
+            modified=np.zeros(cmdp.n_constraints),
             start_total=np.zeros((1, 1 + cmdp.n_constraints)),
             choices=np.arange(n),
             drawn=np.full(1, -1),

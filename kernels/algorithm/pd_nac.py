@@ -1,10 +1,16 @@
 """The single loop of PD-NAC on an explicit model: one transition a step, at a cost that does not grow with S or A.
 
 The recursion moves every entry of theta at every step, by alpha (Q_r + lambda . Q_c). A row of critics changes
-only when its state is left, so until then a row of theta moves along a line: with N the steps made and L the sum
-of the multipliers over them, theta(s, .) is behind by alpha ((N - N_s) Q_r + (L - L_s) . Q_c), N_s and L_s their
+only when its state is left, so until then a row of theta moves along a line: with N the sum of alpha over the steps
+made and L that of alpha lambda, theta(s, .) is behind by (N - N_s) Q_r + (L - L_s) . Q_c, N_s and L_s their
 values when the row was last brought up to date. When a critic moves by D, its logit is corrected by
--alpha ((N - N_s) D_r + (L - L_s) . D_c), for the next time will multiply the new critic by the whole stretch.
+-((N - N_s) D_r + (L - L_s) . D_c), for the next time will multiply the new critic by the whole stretch.
+
+alpha is given, or c over the root of the mean, over all looks before, of the variance of Q_r + lambda . Q_c over the
+actions of the state at hand, evenly weighted. A rate that is given is in proportion to the range of Q and not to what
+choices differ by. The mean is since the start: critics remember, so a level that forgot sooner than they do would be
+high just while they hold what is rare, and make its steps short. Where beta is not given, the nth visit of a choice
+takes a rate of at least 1/n: a critic near the 0 where it began makes the policy leave what it does not know yet.
 
 Actions are drawn from alias entries of an earlier policy and accepted with probability exp(x - max x), x the change
 of a logit since then; once rejected, from entries made anew. The law is exactly pi_k: with p the earlier policy and w =
@@ -44,14 +50,21 @@ from fastcmdp.kernels.sampling.tables import (
 from fastcmdp.kernels.streams import next_word, to_unit
 from fastcmdp.kernels.words import LOW, ONE, TWO, U64
 
+UNKNOWN, LEAST = (
+    0.04,
+    1e-9,
+)  # spread of Q over its range: before any is seen, and the least that is told apart
+
 
 class Steps(NamedTuple):
     """Settings of the loop."""
 
     n_outer: int  # K
-    alpha: float
+    alpha: float  # or c
+    adaptive: bool
     eta: np.ndarray  # float64[m]
     beta: float
+    first: float  # 1: the nth visit of a choice takes a rate of at least 1/n; 0: it does not
     explore: float  # epsilon
     restart: bool  # the chain restarts with probability 1 - gamma a step
     every: bool  # the dual step sums over the start distribution at every step, else at one start state now and then
@@ -69,12 +82,15 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]: -1
     drawn: np.ndarray  # float64[R, C]: the logits that alias entries were made from
     critic: np.ndarray  # float64[R, C, W]: Q_r, Q_c1, ...; without a constraint a column of zeros
+    visits: np.ndarray  # int64[R, C]
     highest: np.ndarray  # float64[R, W]: no critic of the signal has been above
     since: np.ndarray  # float64[R, S, W]: (N_s, L_s)
     top: np.ndarray  # float64[R, S]: largest of theta - drawn in the row, when it was last brought up to date
     choice: np.ndarray  # int64[R]: the pair at hand, -1 before the first
     left: np.ndarray  # int64[R]: steps until the next look at the start distribution
-    sums: np.ndarray  # float64[R, 1+2m]: of the plug-in estimates of J, and of the multipliers, which is L
+    gone: np.ndarray  # float64[R, W]: (N, L)
+    spread: np.ndarray  # float64[R, 2]: mean variance of Q_L over actions, and of so many looks
+    sums: np.ndarray  # float64[R, 1+2m]: of the plug-in estimates of J, and of the multipliers
 
 
 class Work(NamedTuple):
@@ -118,10 +134,10 @@ def exact_unit(entry, bits):
 
 
 @inlined
-def _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, wide):
+def _catch_up(theta, drawn, critic, since, gone, top, s, first, last, wide):
     """Bring row s of theta up to date, and the largest change of its logits since its entries were made."""
     for k in range(wide):
-        ahead = alpha * (gone[k] - since[wide * s + k])
+        ahead = gone[k] - since[wide * s + k]
         since[wide * s + k] = gone[k]
         for q in range(first, last):
             theta[q] += ahead * critic[wide * q + k]
@@ -140,10 +156,10 @@ def _renew(policy, tables, actions, theta, drawn, s, one, space):
 
 
 @kernel
-def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, s, q, accept, rng, work):
+def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, s, q, accept, rng, work):
     """Accept or reject choice q of state s by the exact change of its logit; once rejected, draw from new entries."""
     first, last = U64(tables.state_to_choice[s]), U64(tables.state_to_choice[s + ONE])
-    _catch_up(theta, drawn, critic, since, gone, top, alpha, s, first, last, U64(gone.shape[0]))
+    _catch_up(theta, drawn, critic, since, gone, top, s, first, last, U64(gone.shape[0]))
     if accept < math.exp(theta[q] - drawn[q] - top[s]):
         return q
     _renew(policy, tables, actions, theta, drawn, np.int64(s), work.one, work.space)
@@ -154,7 +170,7 @@ def _settle(policy, tables, actions, theta, drawn, critic, since, gone, top, alp
 
 @inlined
 def _draw(
-    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore, s, code, rng, word
+    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, explore, s, code, rng, word
 ):  # fmt: skip
     """Choice drawn from explore / A + (1 - explore) pi_k(. | s), s the state with this row code, and a doubt.
 
@@ -174,21 +190,21 @@ def _draw(
     ahead += (gone[1] - since[i + ONE]) * (highest[1] - critic[j + ONE])
     for k in range(TWO, wide):
         ahead += (gone[k] - since[i + k]) * (highest[k] - critic[j + k])
-    behind = top[s] - (theta[q] - drawn[q]) + alpha * ahead
+    behind = top[s] - (theta[q] - drawn[q]) + ahead
     doubt = -1.0 if explores or accept < 1.0 - behind else accept
     return (first + min(U64(unit(alias, bits) * np.float64(n)), n - ONE) if explores else q), doubt
 
 
 @inlined
 def _add_start_values(
-    state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value, alpha, horizon,
-    every, start, wide,
+    state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value, horizon, every,
+    start, wide,
 ):  # fmt: skip
     """Add to value the plug-in estimates of J, over all start states or from this one."""
     for j in range(start_state.shape[0] if every else 1):
         at = U64(start_state[j]) if every else start
         first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
-        _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+        _catch_up(theta, drawn, critic, since, gone, top, at, first, last, wide)
         most = -np.inf
         for q in range(first, last):
             most = max(most, theta[q])
@@ -201,6 +217,29 @@ def _add_start_values(
         for q in range(first, last):
             for k in range(wide):
                 value[k] += share * prob[q - first] * critic[wide * q + k]
+
+
+@inlined
+def _spread(critic, dual, first, last, wide):
+    """Variance of Q_r + lambda . Q_c over the choices first..last-1, evenly weighted."""
+    mean, square = 0.0, 0.0
+    for q in range(first, last):
+        off = critic[wide * q] - critic[wide * first]
+        for i in range(dual.shape[0]):
+            off += dual[i] * (critic[wide * q + ONE + U64(i)] - critic[wide * first + ONE + U64(i)])
+        mean += off
+        square += off * off
+    n = np.float64(last - first)
+    return max(square / n - (mean / n) ** 2, 0.0)
+
+
+@inlined
+def _rate(scale, adaptive, variance, horizon):
+    """Alpha, from the mean variance; a spread that is not known yet counts as a share of the range of Q."""
+    if not adaptive:
+        return scale
+    spread = variance**0.5
+    return scale / (max(spread, LEAST * horizon) if spread > 0.0 else UNKNOWN * horizon)
 
 
 @kernel
@@ -217,15 +256,13 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
     since, top, highest = state.since[r].reshape(-1), state.top[r], state.highest[r]
     dual, sums, rng = state.dual[r], state.sums[r], state.rng[r]
     dual_max, eta = steps.dual_max, steps.eta
-    alpha, beta, explore, restart, every = (
-        steps.alpha, steps.beta, steps.explore, steps.restart, steps.every,
-    )  # fmt: skip
+    scale, adaptive, least, average = steps.alpha, steps.adaptive, steps.beta, steps.first
+    explore, restart, every, visits = steps.explore, steps.restart, steps.every, state.visits[r]
     log_gamma_inverse, horizon = tables.log_gamma_inverse, tables.horizon
     gamma = 1.0 - 1.0 / horizon
-    gone, error, value = np.zeros(wide), np.zeros(wide), np.zeros(wide)
-    gone[0] = state.outer[r]
-    for i in range(m):
-        gone[1 + i] = sums[1 + m + i]
+    gone, error, value = state.gone[r], np.zeros(wide), np.zeros(wide)
+    variance, looks = state.spread[r, 0], state.spread[r, 1]
+    alpha = _rate(scale, adaptive, variance, horizon)
     left = state.left[r]
     if state.choice[r] >= 0:
         here = U64(state.choice[r])
@@ -236,12 +273,12 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         code = draw_start(start_entry, branch_bits(entry, word))
         s = state_of_row(row_state, code)
         here, doubt = _draw(
-            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, explore,
             s, code, rng, word,
         )  # fmt: skip
         if doubt >= 0.0:
             here = _settle(
-                policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, s, here, doubt, rng,
+                policy, tables, actions, theta, drawn, critic, since, gone, top, s, here, doubt, rng,
                 work,
             )  # fmt: skip
     for _ in range(n_steps):
@@ -251,15 +288,17 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
         code = draw_label(entry, first, n, branch_bits(entry, word))
         there = state_of_row(row_state, code)
         then, doubt = _draw(
-            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, explore,
             there, code, rng, word,
         )  # fmt: skip
         if doubt >= 0.0:
             then = _settle(
-                policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, there, then, doubt, rng,
+                policy, tables, actions, theta, drawn, critic, since, gone, top, there, then, doubt, rng,
                 work,
             )  # fmt: skip
         old, new, pay = wide * here, wide * then, words * here + ONE
+        visits[here] += 1
+        beta = max(least, average / visits[here])
         error_0 = beta * (signal[pay] + gamma * critic[new] - critic[old])
         error_1 = beta * (signal[pay + ONE] + gamma * critic[new + ONE] - critic[old + ONE])
         for more in range(TWO, wide):
@@ -278,25 +317,31 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
                 start = state_of_row(row_state, code)
             _add_start_values(
                 state_to_choice, start_state, start_prob, prob, theta, drawn, critic, since, gone, top, value,
-                alpha, horizon, every, start, wide,
+                horizon, every, start, wide,
             )  # fmt: skip
             for k in range(1 + m):
                 sums[k] += value[k]
             if look and restart:
                 there = start
                 then, doubt = _draw(
-                    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+                    alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, explore,
                     there, code, rng, word,
                 )  # fmt: skip
                 if doubt >= 0.0:
                     then = _settle(
-                        policy, tables, actions, theta, drawn, critic, since, gone, top, alpha, there, then, doubt, rng,
+                        policy, tables, actions, theta, drawn, critic, since, gone, top, there, then, doubt, rng,
                         work,
                     )  # fmt: skip
-        # theta moves by alpha (Q_r + lambda_k . Q_c), later; now only the sums of 1 and lambda_k
-        gone[0] += 1.0
+        # theta moves by alpha (Q_r + lambda_k . Q_c), later; now only the sums of alpha and alpha lambda_k
+        gone[0] += alpha
         for i in range(m):
-            gone[1 + i] += dual[i]
+            gone[1 + i] += alpha * dual[i]
+            sums[1 + m + i] += dual[i]
+        if look:
+            spread = _spread(critic, dual, U64(state_to_choice[s]), U64(state_to_choice[s + ONE]), wide)
+            looks += 1.0
+            variance += (spread - variance) / looks
+            alpha = _rate(scale, adaptive, variance, horizon)
         if look or every:
             for i in range(m):
                 dual[i] = min(max(dual[i] - eta[i] * value[1 + i], 0.0), dual_max[i])
@@ -312,26 +357,23 @@ def advance(policy, tables, actions, steps, state, work, r, n_steps):
             change += (gone[more] - since[row + more]) * error[more]
             critic[old + more] += error[more]
             highest[more] = max(highest[more], critic[old + more])
-        theta[here] -= alpha * change
+        theta[here] -= change
         here, s = then, there
     state.samples[r] += n_steps
     state.outer[r] += n_steps
     state.choice[r], state.left[r] = here, left
-    for i in range(m):
-        sums[1 + m + i] = gone[1 + i]
+    state.spread[r, 0], state.spread[r, 1] = variance, looks
     if state.outer[r] == steps.n_outer:
         for at in range(U64(top.shape[0])):
             first, last = U64(state_to_choice[at]), U64(state_to_choice[at + ONE])
-            _catch_up(theta, drawn, critic, since, gone, top, alpha, at, first, last, wide)
+            _catch_up(theta, drawn, critic, since, gone, top, at, first, last, wide)
 
 
 @kernel
-def logits(tables, steps, state, r, out):
+def logits(tables, state, r, out):
     """Write theta_k of replicate r, float64[C], without bringing anything up to date."""
-    m = tables.n_signals - 1
     for q in range(tables.choice_state.shape[0]):
-        since = state.since[r, tables.choice_state[q]]
-        behind = (state.outer[r] - since[0]) * state.critic[r, q, 0]
-        for i in range(m):
-            behind += (state.sums[r, 1 + m + i] - since[1 + i]) * state.critic[r, q, 1 + i]
-        out[q] = state.theta[r, q] + steps.alpha * behind
+        out[q] = state.theta[r, q]
+        for k in range(state.gone.shape[1]):
+            ahead = state.gone[r, k] - state.since[r, tables.choice_state[q], k]
+            out[q] += ahead * state.critic[r, q, k]

@@ -26,7 +26,7 @@ import numpy as np
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.duals import move
-from fastcmdp.kernels.learning.levels import cut, level_of, update_level
+from fastcmdp.kernels.learning.levels import cut, level_of, spread_over_actions, update_level
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.q_tables import evaluate
 from fastcmdp.kernels.sampling.tables import RowSpace
@@ -136,33 +136,14 @@ def project(state_to_choice, x):
 
 
 @kernel
-def variance_over_actions(state_to_choice, prob, x, evenly):
-    """Mean over states of the variance of x over the actions of a state, evenly weighted or by ``prob``."""
-    total = 0.0
-    n_states = state_to_choice.shape[0] - 1
-    for s in range(n_states):
-        first, last = state_to_choice[s], state_to_choice[s + 1]
-        mean = 0.0
-        square = 0.0
-        for q in range(first, last):
-            w = 1.0 / (last - first) if evenly else prob[q]
-            mean += w * x[q]
-        for q in range(first, last):
-            w = 1.0 / (last - first) if evenly else prob[q]
-            square += w * (x[q] - mean) ** 2
-        total += square
-    return total / n_states
-
-
-@kernel
 def measure(tables, prob, estimate, r, state):
     """Fold the levels of this outer step in, after their last use; Q_L's is folded in by the caller."""
     m = state.dual.shape[1]
     for k in range(1 + m):
-        square = variance_over_actions(tables.state_to_choice, prob, estimate[:, k], True)
+        square = spread_over_actions(tables.state_to_choice, prob, estimate[:, k], True)
         update_level(state, r, 1 + k, square, 0)
         if k > 0:
-            square = variance_over_actions(tables.state_to_choice, prob, estimate[:, k], False)
+            square = spread_over_actions(tables.state_to_choice, prob, estimate[:, k], False)
             update_level(state, r, 1 + m + k, square, 0)
 
 
@@ -171,7 +152,7 @@ def choose_rates(tables, steps, state, work, r):
     """The rates of this outer step, from the levels before it: zeta and pace to work; the logits' step is returned."""
     m = work.value.shape[0] - 1
     root = math.sqrt(steps.n_outer * steps.n_sweeps)
-    norm = variance_over_actions(tables.state_to_choice, work.anchor, work.lagrangian, True)
+    norm = spread_over_actions(tables.state_to_choice, work.anchor, work.lagrangian, True)
     step = steps.eta_scale * tables.horizon
     if steps.adaptive_eta:
         level = level_of(state, r, 0)

@@ -34,6 +34,28 @@ def update_level(state, r, i, value, n_pilot):
 
 
 @kernel
+def spread_over_actions(state_to_choice, prob, x, evenly):
+    """Mean over states of the variance of x over the actions of a state, evenly weighted or by ``prob``.
+
+    The evenly weighted one does not vanish as policies become certain.
+    """
+    total = 0.0
+    n_states = state_to_choice.shape[0] - 1
+    for s in range(n_states):
+        first, last = state_to_choice[s], state_to_choice[s + 1]
+        mean = 0.0
+        square = 0.0
+        for q in range(first, last):
+            w = 1.0 / (last - first) if evenly else prob[q]
+            mean += w * x[q]
+        for q in range(first, last):
+            w = 1.0 / (last - first) if evenly else prob[q]
+            square += w * (x[q] - mean) ** 2
+        total += square
+    return total / n_states
+
+
+@kernel
 def cut(state, r, i, length):
     """Factor that cuts a step of this length to the longest of kind i before it; the length counts from now on."""
     before = state.longest[r, i]
