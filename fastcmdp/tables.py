@@ -34,8 +34,7 @@ def build_tables(cmdp: CMDP, draws: str = "fast") -> kt.Tables:
         raise ModelError(f"a choice has {widest} branches; the sampler takes fewer than 2^{kt.LENGTH_BITS}")
     if 4 * cmdp.n_choices >= 1 << 32:
         raise ModelError(f"the model has {cmdp.n_choices} choices; the sampler takes fewer than 2^30")
-    # NumPy asks the system for huge pages and numba does not: with its arrays a million states cost 60 times the
-    # page faults.
+    # NumPy asks the system for huge pages, numba does not: its arrays cost a large model 60 times the page faults.
     entry = np.empty(3 * cmdp.n_branches, entry_type(draws))
     memory = np.zeros(kt.record_space(cmdp.n_choices, 1 + cmdp.n_constraints), np.uint64)
     tables: kt.Tables = kt.build_tables(
