@@ -426,8 +426,9 @@ class CMDP(Units):
         Parameters
         ----------
         criterion : str
-            "average": J_f = lim (1/T) E sum f, for models with a state that every policy visits again; one state of
-            rest is added, the last. "episodes": undiscounted sums up to absorbing ends, where every policy ends.
+            "average": J_f = lim (1/T) E sum f; with a state that every policy visits again one state of rest is added,
+            the last; without, the chain restarts now and then, and a RuntimeWarning says how seldom. "episodes":
+            undiscounted sums up to absorbing ends, where every policy ends.
             "steps": undiscounted sums of the first ``steps`` steps, time in the state. "discounted": this model.
         steps : int
             The horizon of "steps".
@@ -437,8 +438,9 @@ class CMDP(Units):
         Returns
         -------
         CMDP
-            Its values, limits and multipliers are those of the criterion, for every policy, exactly: docs/average.md,
-            docs/horizon.md. gamma is its own, of the longest mean time that a policy takes to come back or to end.
+            Its values, limits and multipliers are those of the criterion, for every policy, exactly but for restarts:
+            docs/average.md, docs/horizon.md. gamma is its own, of the longest mean time that a policy takes to come
+            back or to end.
 
         Raises
         ------
