@@ -7,9 +7,9 @@ The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0
     nu   = the last pairs of episodes of geometric length under pi_k: unbiased samples of its occupancy
     nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates; t = 1 for k = 0.
 
-Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`,
-and the line search is on f - sum_j p_j max(0, -g_j), p_j the ratio of the spreads of grad f and grad g_j: along a cut
-the set is left by the square of the step, and the next cut leads back.
+Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`. The
+line search takes off p_j max(0, -g_j), and the same for limits, p_j ten times the ratio of the spreads of grad f and
+grad g_j: along a cut the set is left by the square of the step, and the next cut leads back.
 
 The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
 with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
@@ -32,6 +32,7 @@ from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.utilities import Utility, with_cut
 from fastcmdp.solve import solve
 
+PRICE = 10.0  # of what is missed in a line search, in units of the spreads of both slopes
 SHARE = 0.1  # of transitions that estimate occupancies; the rest learns
 
 Float = NDArray[np.float64]
@@ -126,7 +127,7 @@ def learn_utility(
         response, drawn = sampled_occupancy(model, result.policy("last"), episodes, rng)
         used += drawn + int(result.samples.sum())
         # Limits bound a mixture of responses, and nothing else: of nu_0 nothing is kept.
-        nu = response if i == 0 else _between(utility, subject_to, nu, response)
+        nu = response if i == 0 else _between(model, utility, subject_to, nu, response)
         trace[i] = utility.value(nu)
     return Learned(policy_of(model, nu), nu, float(trace[-1]), trace, used)
 
@@ -136,19 +137,21 @@ def _seen(nu: Float, episodes: int) -> Float:
     return (episodes * nu + 1.0 / len(nu)) / (episodes + 1.0)
 
 
-def _between(utility: Utility, above: Sequence[Utility], nu: Float, response: Float) -> Float:
-    """The best point of the segment."""
+def _between(cmdp: CMDP, utility: Utility, above: Sequence[Utility], nu: Float, response: Float) -> Float:
+    """The best point of the segment, what it misses of limits and constraints priced."""
     taken = (nu > 0) | (response > 0)
+    goal = float(np.ptp(utility.gradient(nu)[taken]))
 
-    def spread(f: Utility) -> float:
-        return float(np.ptp(f.gradient(nu)[taken]))
+    def price(slope: Float) -> float:
+        return PRICE * goal / max(float(np.ptp(slope[taken])), 1e-300)
 
-    prices = [spread(utility) / max(spread(g), 1e-300) for g in above]
+    limits = cmdp.signals[:, 1:].T
+    prices = np.array([price(row) for row in limits] + [price(g.gradient(nu)) for g in above])
 
     def worth(t: float) -> float:
         point = (1.0 - t) * nu + t * response
-        short = sum(p * max(0.0, -g.value(point)) for p, g in zip(prices, above, strict=True))
-        return utility.value(point) - short
+        room = np.append(limits @ point, [g.value(point) for g in above])
+        return utility.value(point) + float(prices @ np.minimum(room, 0.0))
 
     found = scipy.optimize.minimize_scalar(lambda t: -worth(t), bounds=(0.0, 1.0), method="bounded")
     t = float(found.x)
