@@ -7,9 +7,9 @@ The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0
     nu   = the last pairs of episodes of geometric length under pi_k: unbiased samples of its occupancy
     nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates; t = 1 for k = 0.
 
-Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`. The
-line search takes off p_j max(0, -g_j), and the same for limits, p_j ten times the ratio of the spreads of grad f and
-grad g_j: along a cut the set is left by the square of the step, and the next cut leads back.
+Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`.
+The line search takes off p_j max(0, -g_j), and the same for limits, p_j ten times the ratio of the spreads of grad f
+and grad g_j: along a cut the set is left by the square of the step, and the next cut leads back.
 
 The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
 with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
