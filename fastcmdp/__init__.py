@@ -23,6 +23,7 @@ from fastcmdp.algorithms import (
     RPGPD,
     CRPOSoftmax,
     NPGPDSoftmax,
+    PDNACAverage,
     ReLOAD,
 )
 from fastcmdp.cmdp import CMDP
@@ -66,6 +67,7 @@ __all__ = [
     "ModelError",
     "NPGPDSoftmax",
     "NeuralSoftmax",
+    "PDNACAverage",
     "ReLOAD",
     "ReluSoftmax",
     "Result",

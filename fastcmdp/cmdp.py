@@ -393,6 +393,31 @@ class CMDP(Units):
         other._set_limits(self.limits)
         return other
 
+    def with_costs(self, cost: npt.ArrayLike, limit: float, sense: str = "<=") -> CMDP:
+        """The same model with one constraint more, the last: a cost on choices (C,); it shares the rows of this one.
+
+        Examples
+        --------
+        >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], gamma=0.5)
+        >>> cmdp.with_costs([2.0], 3.0)
+        CMDP(1 states, 1 choices, 1 branches, gamma=0.5, maximise reward, cost <= 3)
+        """
+        given = numbers_in(cost, "cost").astype(np.float64)
+        if given.shape != (self.n_choices,):
+            raise ModelError(f"cost has shape {given.shape}; ({self.n_choices},) is expected")
+        check_finite(given, lambda q: f"cost of {self._choice_name(q)}")
+        m = self.n_constraints
+        name = next(n for n in ("cost", *(f"cost {i}" for i in range(m, 2 * m + 2))) if n not in self.names)
+        other = object.__new__(CMDP)
+        other.__dict__.update(self.__dict__)
+        other._set(
+            costs=np.column_stack([self.costs, given]),
+            sense=(*self.sense, *senses(sense, 1)),
+            names=(*self.names, name),
+        )
+        other._set_limits(np.append(self.limits, limit))
+        return other
+
     def with_constraints(self, kept: Sequence[int]) -> CMDP:
         """The same model with some of its constraints, by number; it shares the rows of this one.
 
@@ -426,8 +451,9 @@ class CMDP(Units):
         Parameters
         ----------
         criterion : str
-            "average": J_f = lim (1/T) E sum f, for models with a state that every policy visits again; one state of
-            rest is added, the last. "episodes": undiscounted sums up to absorbing ends, where every policy ends.
+            "average": J_f = lim (1/T) E sum f; with a state that every policy visits again one state of rest is added,
+            the last; without, the chain restarts now and then, and a RuntimeWarning says how seldom. "episodes":
+            undiscounted sums up to absorbing ends, where every policy ends.
             "steps": undiscounted sums of the first ``steps`` steps, time in the state. "discounted": this model.
         steps : int
             The horizon of "steps".
@@ -437,8 +463,9 @@ class CMDP(Units):
         Returns
         -------
         CMDP
-            Its values, limits and multipliers are those of the criterion, for every policy, exactly: docs/average.md,
-            docs/horizon.md. gamma is its own, of the longest mean time that a policy takes to come back or to end.
+            Its values, limits and multipliers are those of the criterion, for every policy, exactly but for restarts:
+            docs/average.md, docs/horizon.md. gamma is its own, of the longest mean time that a policy takes to come
+            back or to end.
 
         Raises
         ------

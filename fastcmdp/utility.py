@@ -7,6 +7,10 @@ The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0
     nu   = the last pairs of episodes of geometric length under pi_k: unbiased samples of its occupancy
     nu_{k+1} = (1 - t) nu_k + t nu,   t the best of a line search on f of these estimates; t = 1 for k = 0.
 
+Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`.
+The line search takes off p_j max(0, -g_j), and the same for limits, p_j ten times the ratio of the spreads of grad f
+and grad g_j: along a cut the set is left by the square of the step, and the next cut leads back.
+
 The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
 with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
 pseudo-rewards; a method that starts afresh at each of them is this project's.
@@ -14,6 +18,7 @@ pseudo-rewards; a method that starts afresh at each of them is this project's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +29,10 @@ from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import real, whole
 from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.exact.mixtures import policy_of
-from fastcmdp.exact.utilities import Utility
+from fastcmdp.exact.utilities import Utility, with_cut
 from fastcmdp.solve import solve
 
+PRICE = 10.0  # of what is missed in a line search, in units of the spreads of both slopes
 SHARE = 0.1  # of transitions that estimate occupancies; the rest learns
 
 Float = NDArray[np.float64]
@@ -67,6 +73,7 @@ def learn_utility(
     rounds: int = 20,
     seed: int = 0,
     algorithm: Algorithm | None = None,
+    subject_to: Sequence[Utility] = (),
 ) -> Learned:
     """Learn a policy of great concave utility under the limits of the model, from samples alone.
 
@@ -83,6 +90,8 @@ def learn_utility(
     seed : int
     algorithm : Algorithm, optional
         Of each round, as `solve` takes it; with one given, its own schedule says how long a round is.
+    subject_to : sequence of Utility
+        Concave constraints g_j(nu) >= 0 beside the limits, as `fastcmdp.exact.maximise` takes them.
 
     Returns
     -------
@@ -109,13 +118,16 @@ def learn_utility(
     nu, used = sampled_occupancy(model, uniform, episodes, rng)
     trace = np.empty(k)
     for i in range(k):
-        stated = model.with_reward(utility.gradient(_seen(nu, episodes)))
+        seen = _seen(nu, episodes)
+        stated = model.with_reward(utility.gradient(seen))
+        for g in subject_to:
+            stated = with_cut(stated, g, seen)
         budget = (1.0 - SHARE) * each if algorithm is None else None
         result = solve(stated, algorithm, samples=budget, seed=seed + i, optimum=False)
         response, drawn = sampled_occupancy(model, result.policy("last"), episodes, rng)
         used += drawn + int(result.samples.sum())
         # Limits bound a mixture of responses, and nothing else: of nu_0 nothing is kept.
-        nu = response if i == 0 else _between(utility, nu, response)
+        nu = response if i == 0 else _between(model, utility, subject_to, nu, response)
         trace[i] = utility.value(nu)
     return Learned(policy_of(model, nu), nu, float(trace[-1]), trace, used)
 
@@ -125,12 +137,24 @@ def _seen(nu: Float, episodes: int) -> Float:
     return (episodes * nu + 1.0 / len(nu)) / (episodes + 1.0)
 
 
-def _between(utility: Utility, nu: Float, response: Float) -> Float:
-    """The best point of the segment."""
-    optimum = scipy.optimize.minimize_scalar(
-        lambda t: -utility.value((1.0 - t) * nu + t * response), bounds=(0.0, 1.0), method="bounded"
-    )
-    t = float(optimum.x)
+def _between(cmdp: CMDP, utility: Utility, above: Sequence[Utility], nu: Float, response: Float) -> Float:
+    """The best point of the segment, what it misses of limits and constraints priced."""
+    taken = (nu > 0) | (response > 0)
+    goal = float(np.ptp(utility.gradient(nu)[taken]))
+
+    def price(slope: Float) -> float:
+        return PRICE * goal / max(float(np.ptp(slope[taken])), 1e-300)
+
+    limits = cmdp.signals[:, 1:].T
+    prices = np.array([price(row) for row in limits] + [price(g.gradient(nu)) for g in above])
+
+    def worth(t: float) -> float:
+        point = (1.0 - t) * nu + t * response
+        room = np.append(limits @ point, [g.value(point) for g in above])
+        return utility.value(point) + float(prices @ np.minimum(room, 0.0))
+
+    best = scipy.optimize.minimize_scalar(lambda t: -worth(t), bounds=(0.0, 1.0), method="bounded")
+    t = float(best.x)
     return (1.0 - t) * nu + t * response
 
 

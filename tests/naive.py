@@ -1854,3 +1854,117 @@ def pd_anpg_cv(
         back_up(model, prob, state, mean, seen, earned)
         state.theta = moved or state.theta
         state.outer += 1
+
+
+# PD-NAC for the average reward.
+
+
+class AverageActorCritic:
+    """A replicate; the stream of lane 0 serves."""
+
+    def __init__(self, model: Model, d: int, m: int, stream: np.random.SFC64) -> None:
+        self.theta = np.zeros(d)
+        self.dual = np.zeros(m)
+        self.critic = np.zeros((1 + m, d))
+        self.mean = np.zeros(1 + m)
+        self.square = np.zeros(1 + m)
+        self.largest = np.zeros(1 + m)
+        self.sums = np.zeros(1 + 2 * m)
+        self.stream = stream
+        self.pair: int | None = None
+        self.left = 0
+        self.outer = self.samples = 0
+
+
+def trajectories(
+    model: Model, prob: list[float], steps: Any, state: AverageActorCritic, n: int
+) -> list[list[tuple[int, int]]]:
+    """n lists of transitions, each from a pair to the next one, all on one chain."""
+    lengths = []
+    for _ in range(n):
+        word = next_word(state.stream)
+        q = 1 + (64 if word == 0 else (word & -word).bit_length() - 1)
+        lengths.append(2**q if 2**q <= steps.longest else 1)
+
+    def follow(q: int | None) -> int:
+        word, s = 0, 0
+        if q is not None:
+            word = next_word(state.stream)
+            s = draw_label(branch_row(model, q), word if model.exact else word >> 32, model.exact)
+            state.left -= 1
+        if q is None or (steps.restart and state.left < 0):
+            state.left = geometric_horizon(next_word(state.stream), model.gamma)
+            word = next_word(state.stream)
+            s = draw_label(build_start(model), word if model.exact else word >> 32, model.exact)
+        low = next_word(state.stream) if model.exact else word % 2**32
+        choice: int = draw_label(action_row(model, prob, s), low, model.exact)
+        return choice
+
+    if state.pair is None:
+        state.pair = follow(None)
+    found = []
+    for length in lengths:
+        found.append([])
+        for _ in range(length):
+            here, state.pair = state.pair, follow(state.pair)
+            found[-1].append((here, state.pair))
+    state.samples += sum(lengths)
+    return found
+
+
+def multi_level(values: list[Any]) -> Any:
+    """v^0 + 2^Q (v^Q - v^(Q-1)), v^j the mean over the first 2^j values; v^0 of a single one."""
+    n = len(values)
+    if n == 1:
+        return values[0]
+    return values[0] + n * (np.mean(values, axis=0) - np.mean(values[: n // 2], axis=0))
+
+
+def pd_nac_average(
+    model: Model, phi: Any, steps: Any, state: AverageActorCritic, n: int, n_steps: int
+) -> None:
+    """Outer steps with n inner ones each; phi (C, d)."""
+    phi, signals = np.asarray(phi), np.asarray(model.signals)
+    means = np.array([phi[list(choices(model, s))].mean(axis=0) for s in range(n_states(model))])
+    m = len(state.dual)
+    for _ in range(n_steps):
+        prob = refresh_all(model, phi.tolist(), state.theta.tolist())
+        if not steps.carry_over:
+            state.critic[:] = state.mean[:] = 0.0
+        square, count = np.zeros(1 + m), 0
+        for way in trajectories(model, prob, steps, state, n):
+            pushes, moves = [], []
+            for here, then in way:
+                excess = signals[here] - state.mean
+                now, after = means[owner(model, here)], means[owner(model, then)]
+                error = excess + state.critic @ (after - now)
+                pushes.append(excess)
+                moves.append(np.outer(error, now))
+                square += error**2
+                count += 1
+            state.critic = state.critic + steps.rate * multi_level(moves)
+            state.mean = np.clip(state.mean + steps.pace * multi_level(pushes), -1.0, 1.0)
+        price, omega = np.append(1.0, state.dual), np.zeros(len(state.theta))
+        for way in trajectories(model, prob, steps, state, n):
+            moves = []
+            for here, then in way:
+                ahead = state.critic @ (means[owner(model, then)] - means[owner(model, here)])
+                advantage = price @ (signals[here] - state.mean + ahead)
+                g = np.array(collect_scores(model, phi.tolist(), prob, [here])[0])
+                moves.append(g * (advantage - g @ omega))
+            omega = omega + steps.natural * multi_level(moves)
+        level = price @ np.sqrt(state.square)
+        alpha = steps.alpha
+        if steps.adaptive_alpha:
+            alpha = alpha / level if level > 0 else 0.0
+        state.theta = state.theta + alpha * omega
+        state.sums += np.concatenate((state.mean / (1 - model.gamma), state.dual))
+        for i in range(m):
+            beta = steps.beta[i]
+            if steps.adaptive_beta:
+                size = math.sqrt(state.square[1 + i]) * state.largest[1 + i]
+                beta = beta * math.sqrt(state.square[0]) / size if size > 0 else 0.0
+            state.dual[i] = min(max(state.dual[i] - beta * state.mean[1 + i], 0.0), steps.dual_max[i])
+        state.square += max(0.01, 1 / (state.outer + 1)) * (square / count - state.square)
+        state.largest = np.maximum(state.largest, np.abs(state.mean))
+        state.outer += 1

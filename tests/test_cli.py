@@ -831,10 +831,13 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     # Rows of action tables on demand, where states are many.
     lazy = {"pd-anpg", "pdr-anpg", "npg-pd", "c-npg-pda"}
     assert live >= {"pd-anpg", "pd-anpg-cv", "npg-pd", "c-npg-pda", "crpo"}
+    linear = {"pd-nac-average"}  # critics linear in fixed features
     expected = {(name, "Tabular", "Actions") for name in fc.ALGORITHMS}
-    expected |= {(name, kind, "Actions") for name in live | lazy for kind in general}
+    expected |= {(name, kind, "Actions") for name in (live | lazy) - linear for kind in general}
+    expected |= {(name, kind, "Actions") for name in linear for kind in ("DenseFeatures", "SparseFeatures")}
     expected |= {(name, kind, "LazyActions") for name in lazy for kind in general}
-    expected |= {(name, kind, "LiveActions") for name in live for kind in ("Linear", "LiveNetwork")}
+    expected |= {(name, "Linear", "LiveActions") for name in live}
+    expected |= {(name, "LiveNetwork", "LiveActions") for name in live - linear}
     assert set(seen) == expected
     assert len(seen) == len(expected)
     found = answer.object()

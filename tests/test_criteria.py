@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 import fastcmdp as fc
 from fastcmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
-from fastcmdp.exact import average_of, average_optimum, best_average, horizon
+from fastcmdp.exact import average_of, average_optimum, best_average, horizon, stationary
 
 
 def random_model(seed: int, gamma: float | str = 0.9) -> CMDP:
@@ -130,15 +130,49 @@ def test_average_of_a_multichain_model_is_refused_with_its_classes() -> None:
         CMDP.from_arrays(both, np.zeros((3, 2)), criterion="average")
 
 
-def test_average_without_a_common_state_is_refused() -> None:
-    transition = np.zeros(
-        (3, 2, 3)
-    )  # from each state to either other: policies settle in any two of the three
+def without_a_common_state() -> CMDP:
+    """From each of three states to either other: policies settle in any two of the three."""
+    transition = np.zeros((3, 2, 3))
     for s in range(3):
         for a in range(2):
             transition[s, a, (s + 1 + a) % 3] = 1.0
-    with pytest.raises(ModelError, match="no state is visited again by every policy"):
-        CMDP.from_arrays(transition, np.zeros((3, 2)), criterion="average")
+    return CMDP.from_arrays(transition, [[1.0, 0.0], [0.2, 0.4], [0.0, 0.3]], gamma=0.5)
+
+
+def test_average_without_a_common_state_restarts_and_says_so() -> None:
+    plain = without_a_common_state()
+    with pytest.warns(RuntimeWarning, match="restarts with probability 0.001 a step.*average_of"):
+        cmdp = plain.with_criterion("average")
+    assert cmdp.n_choices == plain.n_choices
+    assert cmdp.gamma == pytest.approx(0.999, abs=1e-12)
+    np.testing.assert_allclose(cmdp.start, 1 / 3, atol=1e-12)  # the uniform policy's stationary law
+    assert fc.optimum(cmdp).reward == pytest.approx(average_optimum(plain).reward, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:no state is visited again:RuntimeWarning")
+@pytest.mark.parametrize("seed", range(50))
+def test_averages_of_a_chain_that_restarts_are_off_by_what_is_stated(seed: int) -> None:
+    """Sparse models of 20 states: the uniform policy's averages to rounding, those of any to the first-order term."""
+    plain = fc.envs.garnet(n_states=20, seed=seed, limit=4.0)
+    cmdp = plain.with_criterion("average", limits=0.1 * plain.limits)
+    if "rest" in cmdp.variables:
+        pytest.skip("it has a state of renewal")
+    rng = np.random.default_rng(seed)
+    uniform = np.full(plain.n_choices, 0.25)
+    for pi in (uniform, *(rng.dirichlet(np.full(4, 0.3), size=20).ravel() for _ in range(5))):
+        exact = average_of(plain, pi)
+        value = fc.evaluate(cmdp, pi)
+        found = np.array([value.reward, *value.constraints])
+        # h by a dense solve: (I - P + 1 d) h = f - J, d . h = 0
+        weights = np.zeros((20, plain.n_choices))
+        weights[plain.choice_state, np.arange(plain.n_choices)] = pi
+        chain = weights @ plain.transition_matrix().toarray()
+        law = np.add.reduceat(stationary(plain, pi), plain.state_to_choice[:-1])
+        signals = weights @ np.column_stack([plain.reward, plain.costs]) - exact
+        h = np.linalg.solve(np.eye(20) - chain + law, signals)
+        off = cmdp.unit * cmdp.start @ h
+        np.testing.assert_allclose(found, exact + off, atol=20 * (cmdp.unit * np.ptp(h)) ** 2)
+        np.testing.assert_allclose(found, exact, atol=1e-9 if pi is uniform else 3e-4)
 
 
 def test_criterion_is_given_once() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
-from fastcmdp.exact import entropy, log_values, maximise
+from fastcmdp.exact import at_least, entropy, log_values, maximise
 from fastcmdp.utility import sampled_occupancy
 
 
@@ -30,6 +30,20 @@ def test_a_learned_utility_is_near_the_best(utility) -> None:  # type: ignore[no
     assert utility(cmdp).value(own) == pytest.approx(best.value, rel=0.03)
     assert cmdp.unit * cmdp.slack(_values(cmdp, learned.policy))[0] >= -0.02
     assert learned.samples == pytest.approx(2e6, rel=0.3)
+
+
+def test_a_concave_constraint_is_learned_beside_the_utility() -> None:
+    """Entropy halfway between that of the best policy without the constraint, 8 % below the most, and the most."""
+    cmdp = fc.envs.garnet(n_states=8, seed=1)
+    reward, spread = log_values(cmdp, [1.0, 0.0]), entropy(cmdp)
+    low, high = spread.value(maximise(cmdp, reward).occupancy), maximise(cmdp, spread).value
+    wide = at_least(spread, 0.5 * (low + high))
+    best = maximise(cmdp, reward, subject_to=[wide])
+    learned = fc.learn_utility(cmdp, reward, samples=2e6, rounds=10, seed=1, subject_to=[wide])
+    own = fc.occupancy(cmdp, learned.policy)
+    assert reward.value(own) == pytest.approx(best.value, rel=0.03)
+    assert wide.value(own) >= -0.01 * high
+    assert wide.value(maximise(cmdp, reward).occupancy) < -0.03 * high
 
 
 def _values(cmdp: fc.CMDP, policy: np.ndarray) -> np.ndarray:

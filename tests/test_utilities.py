@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import LinearConstraint, minimize
+from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 from scipy.sparse import csr_array
 
 import fastcmdp as fc
 from fastcmdp import CMDP
 from fastcmdp.errors import InfeasibleError, ModelError
-from fastcmdp.exact import Utility, entropy, even_values, imitation, log_values, maximise
+from fastcmdp.exact import Utility, at_least, entropy, even_values, imitation, log_values, maximise
 
 
 def utilities(cmdp: CMDP) -> list[Utility]:
@@ -25,12 +25,19 @@ def utilities(cmdp: CMDP) -> list[Utility]:
     ]
 
 
-def by_scipy(cmdp: CMDP, utility: Utility) -> float:
-    """SLSQP over occupancies, from that of the uniform policy."""
+def by_scipy(cmdp: CMDP, utility: Utility, above: tuple[Utility, ...] = ()) -> float:
+    """SLSQP over occupancies, from that of the uniform policy; ``above``: constraints g >= 0."""
     flow = -cmdp.gamma * cmdp.transition_matrix().toarray().T
     flow[cmdp.choice_state, np.arange(cmdp.n_choices)] += 1.0
     room = cmdp.signals[:, 1:].T
     first = fc.occupancy(cmdp, 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state])
+
+    def scaled(g: Utility) -> NonlinearConstraint:
+        size = np.ptp(g.gradient(first))
+        return NonlinearConstraint(
+            lambda nu: g.value(nu) / size, 0.0, np.inf, jac=lambda nu: g.gradient(nu)[None] / size
+        )
+
     found = minimize(
         lambda nu: -utility.value(nu),
         first,
@@ -39,11 +46,13 @@ def by_scipy(cmdp: CMDP, utility: Utility) -> float:
         constraints=[
             LinearConstraint(flow, cmdp.unit * cmdp.start, cmdp.unit * cmdp.start),
             LinearConstraint(room, 0.0, np.inf),
+            *(scaled(g) for g in above),
         ],
         method="SLSQP",
         options={"maxiter": 1000, "ftol": 1e-10},
     )
-    assert found.success, found.message
+    # 8, with constraints: no direction is better to rounding, at a tolerance of 1e-10 that curved sets may not reach.
+    assert found.success or (above and found.status == 8), found.message
     return float(-found.fun)
 
 
@@ -56,6 +65,38 @@ def test_the_best_utility_is_that_of_a_general_solver(seed: int, which: int) -> 
     assert best.value == pytest.approx(by_scipy(cmdp, utility), abs=2e-6)
     assert best.gap <= 1e-6
     assert (cmdp.unit * best.values.raw[1:] >= -1e-7).all()
+
+
+def concave_constraints(cmdp: CMDP) -> list[Utility]:
+    """Entropies and spreads halfway between those of the best policy without them and the most there is."""
+    free = maximise(cmdp, log_values(cmdp, [1.0] + [0.0] * cmdp.n_constraints))
+    found = []
+    for g in (entropy(cmdp), even_values(cmdp, 0.7)):
+        most = maximise(cmdp, g)
+        found.append(at_least(g, 0.5 * (g.value(free.occupancy) + most.value)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_concave_constraints_are_those_of_a_general_solver(seed: int, which: tuple[int, ...]) -> None:
+    cmdp = fc.envs.garnet(n_states=6, n_actions=3, seed=seed)
+    above = tuple(concave_constraints(cmdp)[i] for i in which)
+    goal = log_values(cmdp, [1.0, 0.0])
+    try:
+        best = maximise(cmdp, goal, subject_to=above)
+    except InfeasibleError:
+        assert len(which) == 2  # each alone is met halfway, both may not be
+        return
+    assert best.value == pytest.approx(by_scipy(cmdp, goal, above), abs=5e-5)
+    assert best.gap <= 1e-6
+    free = maximise(cmdp, goal)
+    assert best.value <= free.value + 1e-6
+    for g in above:
+        assert g.value(best.occupancy) >= -4e-6 * np.ptp(g.gradient(best.occupancy))
+        if g.value(free.occupancy) < -1e-3:
+            assert best.value < free.value - 1e-5
+    assert best.duals.shape == best.values.constraints.shape == (1,)
 
 
 @pytest.mark.parametrize("which", range(6))
@@ -140,6 +181,10 @@ def test_faults_are_told() -> None:
         maximise(fc.envs.garnet(n_states=6, seed=1), entropy(cmdp))
     with pytest.raises(InfeasibleError):
         maximise(cmdp.with_limits(0.0), entropy(cmdp))
+    with pytest.raises(InfeasibleError):
+        maximise(cmdp, entropy(cmdp), subject_to=[at_least(entropy(cmdp), np.log(5.1))])
+    with pytest.raises(ModelError, match="choices"):
+        maximise(cmdp, entropy(cmdp), subject_to=[entropy(fc.envs.garnet(n_states=6, seed=1))])
 
 
 def test_a_logarithm_of_what_no_policy_comes_to_is_named() -> None:

@@ -14,6 +14,7 @@ from fastcmdp.algorithms.opg_pd import OPGPD
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.algorithms.pd_anpg_cv import PDANPGCV
 from fastcmdp.algorithms.pd_nac import PDNAC
+from fastcmdp.algorithms.pd_nac_average import PDNACAverage
 from fastcmdp.algorithms.pdr_anpg import PDRANPG
 from fastcmdp.algorithms.pi_pd import PIPD
 from fastcmdp.algorithms.pmd_pd import PMDPD
@@ -34,6 +35,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         CRPOSoftmax,
         PMDPD,
         PDNAC,
+        PDNACAverage,
         PDRANPG,
         RPGPD,
         OPGPD,
@@ -62,6 +64,7 @@ __all__ = [
     "Algorithm",
     "CRPOSoftmax",
     "NPGPDSoftmax",
+    "PDNACAverage",
     "ReLOAD",
     "algorithm",
 ]

@@ -99,7 +99,7 @@ def jobs() -> dict[str, Callable[[], object]]:
         f"{algorithm.name}, {kind}": partial(solve, queue, algorithm.shortest(), policy=policy, trace=1)
         for algorithm in ALGORITHMS.values()
         for kind, policy in live.items()
-        if algorithm.simulation
+        if algorithm.simulation and _takes(algorithm, policy.bind(queue))
     }
     runs |= {
         f"{algorithm.name}, {kind}, rows on demand": partial(

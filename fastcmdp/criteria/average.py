@@ -11,32 +11,44 @@ put h(s) = w(s) (V~(s) - V~(z)) for the discounted values V~ of a policy. Then h
 is the average J_f of the policy, exactly. So the start is z and values, limits and multipliers are those of averages.
 The state of rest comes last and has one choice: a policy has one entry more, 1.
 
+Where no such z is found, the chain restarts instead: with probability 1 - gamma = RESTART / T a step, at the stationary
+law mu of the uniform policy; T is the span of that policy's relative values, of the largest signal's span, at least 1.
+Rows stay as they are, signals are (1 - gamma) f, and the value is the average of the chain that restarts. It differs
+from that of the chain that runs on by (1 - gamma) mu . h to first order, h the relative values of the policy at hand:
+by nothing for the uniform policy, by RESTART of the signal's span or so for one that mixes as fast.
+
 The reduction is that of Feinberg and Huang (On the reduction of total-cost and average-cost MDPs to discounted MDPs,
 Naval Research Logistics 66, 2019; recalled, the identity is derived here and tested).
 """
 
 from __future__ import annotations
 
-import numpy as np
+import warnings
 
-from fastcmdp.criteria.ends import classes, listed, longest_times, never
+import numpy as np
+import scipy  # its parts load at their first use
+
+from fastcmdp.criteria.ends import classes, listed, longest_times, matrix, never
 from fastcmdp.criteria.plain import Flags, Floats, Integers, PlainRows, Restated, with_weights
 from fastcmdp.errors import ModelError
 
 TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond
 SMALL = 2_000
+RESTART = 1e-3
 
 
 def average(rows: PlainRows) -> Restated:
-    """The discounted model, with one state more.
+    """The discounted model, with one state more; or the one that restarts, with a warning.
 
     Raises
     ------
     ModelError
-        Policies with several recurrent classes (multichain): two are named; or no state that every policy comes
-        back to.
+        Policies with several recurrent classes (multichain): two are named.
     """
-    renewal, weight = _renewal(rows)
+    found = _renewal(rows)
+    if found is None:
+        return _restarting(rows)
+    renewal, weight = found
     gamma = 1.0 - 1.0 / max(2.0, float(weight.max()))
     n, n_choices = rows.n_states, len(rows.choice_to_branch) - 1
     wider = rows._replace(
@@ -61,8 +73,47 @@ def _with_rest(rows: PlainRows) -> dict[str, np.ndarray]:
     return grown | number | {"rest": rest}
 
 
-def _renewal(rows: PlainRows) -> tuple[int, Floats]:
-    """The state of renewal with the least longest time among some, and the times."""
+def _restarting(rows: PlainRows) -> Restated:
+    """The same rows, with a discount that stands for restarts."""
+    law, span = _mixing(rows)
+    unit = RESTART / max(1.0, span)
+    warnings.warn(
+        f"no state is visited again by every policy: averages are those of a chain that restarts with probability "
+        f"{unit:.3g} a step, off by about {RESTART:g} of a signal's range for policies that mix as fast as the uniform "
+        "one; fastcmdp.exact.average_of and average_optimum are exact",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return Restated(rows._replace(signals=unit * rows.signals, start=law), 1.0 - unit)
+
+
+def _mixing(rows: PlainRows) -> tuple[Floats, float]:
+    """Of the uniform policy: its stationary law, and the largest span of relative values, of their signal's span.
+
+    With z recurrent and column z of I - P made ones, A x = f has the relative values in x, but the average in x(z), and
+    d A = e_z is the law.
+    """
+    from scipy.sparse.linalg import splu
+
+    width = np.diff(rows.state_to_choice)
+    n, n_choices = rows.n_states, int(rows.state_to_choice[-1])
+    entries = np.repeat(1.0 / width, width), np.arange(n_choices), rows.state_to_choice
+    uniform = scipy.sparse.csr_array(entries, shape=(n, n_choices))
+    z = int(one_class(rows, np.ones(n_choices, bool))[0])
+    kept = scipy.sparse.diags_array((np.arange(n) != z).astype(float))
+    ones = scipy.sparse.csr_array((np.ones(n), (np.arange(n), np.full(n, z))), shape=(n, n))
+    system = (scipy.sparse.eye_array(n) - uniform @ matrix(rows)) @ kept + ones
+    factors = splu(scipy.sparse.csc_array(system))
+    law = np.maximum(factors.solve(np.eye(1, n, z)[0], trans="T"), 0.0)
+    values = factors.solve(uniform @ rows.signals)
+    values[z] = 0.0
+    spans = np.ptp(rows.signals, axis=0)
+    moves = spans > 0
+    return law / law.sum(), float((np.ptp(values, axis=0)[moves] / spans[moves]).max(initial=0.0))
+
+
+def _renewal(rows: PlainRows) -> tuple[int, Floats] | None:
+    """The state of renewal with the least longest time among some, and the times; None where none is found."""
     everything = np.ones(len(rows.choice_to_branch) - 1, bool)
     met = [_only(rows, classes(rows, everything))]
     candidates = met[0]
@@ -88,13 +139,6 @@ def _renewal(rows: PlainRows) -> tuple[int, Floats]:
         weight = longest_times(rows, np.ones(rows.n_states, bool), here)
         if best is None or weight.max() < best[1].max():
             best = z, weight
-    if best is None:
-        raise ModelError(
-            "no state is visited again by every policy (recurrent classes such as "
-            + " and ".join(f"{{{listed(each)}}}" for each in met[:3])
-            + " have none in common), and averages are learned through one: for exact answers see "
-            "fastcmdp.exact.average_optimum"
-        )
     return best
 
 

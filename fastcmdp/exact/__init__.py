@@ -40,7 +40,16 @@ from fastcmdp.exact.horizon import horizon
 from fastcmdp.exact.mixtures import FEASIBLE
 from fastcmdp.exact.pool import Stage
 from fastcmdp.exact.sensitivity import multiplier_range
-from fastcmdp.exact.utilities import Best, Utility, entropy, even_values, imitation, log_values, maximise
+from fastcmdp.exact.utilities import (
+    Best,
+    Utility,
+    at_least,
+    entropy,
+    even_values,
+    imitation,
+    log_values,
+    maximise,
+)
 
 __all__ = [
     "FEASIBLE",
@@ -53,6 +62,7 @@ __all__ = [
     "Utility",
     "Value",
     "advantages",
+    "at_least",
     "average_of",
     "average_optimum",
     "best_average",

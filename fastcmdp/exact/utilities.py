@@ -15,12 +15,19 @@ Frank and Wolfe then proves the answer: with lambda the multipliers of the limit
     f* <= f(nu) + max over nu' of (grad f(nu) + sum_i lambda_i c_i) . nu' - grad f(nu) . nu,          (3)
 
 whose maximum is a best response to the pseudo-reward grad f + sum lambda_i c_i.
+
+Concave constraints g_j(nu) >= 0 come in by cuts: at a point nu_k that misses one,
+
+    g_j(nu_k) + grad g_j(nu_k) . (nu - nu_k) >= 0                                                     (4)
+
+holds wherever g_j(nu) >= 0 does (Kelley, The cutting-plane method, 1960), and is a limit like any other. So (3) bounds
+the answer at every stage, and rounds end when no g_j is missed by more than MISSED of its slope.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -32,13 +39,13 @@ from fastcmdp.errors import ModelError
 from fastcmdp.exact.constrained import optimum
 from fastcmdp.exact.control import best_response
 from fastcmdp.exact.evaluation import Value, occupancy, performances, value_of
+from fastcmdp.exact.interior import Newton, states_of
 from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 
-MOST_STEPS = 200
-SETTLED = 1e-9  # residuals and complementarity at which Newton's steps end
-FRACTION = 0.99  # of the way to the boundary
 SHORT = 1e-7  # of (1-gamma) J by which a limit may be missed
+MOST_CUTS = 60  # rounds of cuts for concave constraints
+MISSED = 2e-6  # of the spread of its slope by which a concave constraint may be missed
 
 
 class Scalar(NamedTuple):
@@ -79,11 +86,6 @@ class Utility:
         return cast(Floats, self.linear + self.features.T @ self.scalar.slope(self.features @ nu))
 
 
-def _states(cmdp: CMDP) -> Any:
-    entries = np.ones(cmdp.n_choices), cmdp.choice_state, np.arange(cmdp.n_choices + 1)
-    return scipy.sparse.csc_array(entries, shape=(cmdp.n_states, cmdp.n_choices)).tocsr()
-
-
 def entropy(cmdp: CMDP) -> Utility:
     """Entropy of the occupancy of states, -sum_s d(s) log d(s), in nats: exploration.
 
@@ -105,7 +107,7 @@ def entropy(cmdp: CMDP) -> Utility:
     scalar = Scalar(
         value, lambda y: -1.0 - np.log(np.maximum(y, 1e-300)), lambda y: -1.0 / np.maximum(y, 1e-300), True
     )
-    return Utility("entropy", np.zeros(cmdp.n_choices), _states(cmdp), scalar)
+    return Utility("entropy", np.zeros(cmdp.n_choices), states_of(cmdp), scalar)
 
 
 def log_values(cmdp: CMDP, weights: ArrayLike | None = None) -> Utility:
@@ -164,7 +166,7 @@ def imitation(cmdp: CMDP, target: ArrayLike) -> Utility:
             f"target has shape {goal.shape}; ({cmdp.n_states},) or ({cmdp.n_choices},) is expected"
         )
     of_states = goal.shape == (cmdp.n_states,)
-    features = _states(cmdp) if of_states else scipy.sparse.eye_array(cmdp.n_choices, format="csr")
+    features = states_of(cmdp) if of_states else scipy.sparse.eye_array(cmdp.n_choices, format="csr")
     return _squares("imitation", np.zeros(cmdp.n_choices), features, goal, 1.0)
 
 
@@ -218,7 +220,7 @@ class Best:
         return f"Best(value={self.value:.8g}, gap={self.gap:.3g}, constraints={self.values.constraints})"
 
 
-def maximise(cmdp: CMDP, utility: Utility) -> Best:
+def maximise(cmdp: CMDP, utility: Utility, *, subject_to: Sequence[Utility] = ()) -> Best:
     """The policy of the greatest utility that meets the limits of the model, with a proven gap.
 
     Parameters
@@ -227,14 +229,16 @@ def maximise(cmdp: CMDP, utility: Utility) -> Best:
         Its limits hold; its reward plays a part only where the utility takes it.
     utility : Utility
         `entropy`, `log_values`, `imitation`, `even_values`, or of your own rows and functions.
+    subject_to : sequence of Utility
+        Concave constraints g_j(nu) >= 0 beside the limits; `at_least` puts a number below a utility.
 
     Raises
     ------
     InfeasibleError
-        No policy meets the limits: as `optimum` says it.
+        No policy meets the limits, or the constraints: as `optimum` says it.
     ModelError
-        A utility of another model, or a policy found that misses a limit. Where Newton's steps have not settled, the
-        gap says what may be missing: look at it.
+        A utility of another model, or a policy found that misses a limit or, after so many cuts, a constraint. Where
+        Newton's steps have not settled, the gap says what may be missing: look at it.
 
     Examples
     --------
@@ -244,12 +248,65 @@ def maximise(cmdp: CMDP, utility: Utility) -> Best:
     >>> best.policy.round(6).tolist(), best.gap < 1e-6
     ([0.5, 0.5], True)
     """
-    model = table_of(cmdp)
-    if utility.linear.shape != (model.n_choices,):
-        raise ModelError(f"the utility is of {utility.linear.size} choices, the model has {model.n_choices}")
+    model, m = table_of(cmdp), cmdp.n_constraints
+    for each in (utility, *subject_to):
+        if each.linear.shape != (model.n_choices,):
+            raise ModelError(f"the utility is of {each.linear.size} choices, the model has {model.n_choices}")
+    for _ in range(MOST_CUTS):
+        best = _within_limits(model, utility)
+        missed = [g for g in subject_to if g.value(best.occupancy) < -MISSED * _size(g, best.occupancy)]
+        if not missed:
+            constraints = frozen(best.values.constraints[:m])
+            values = Value(best.values.reward, constraints, frozen(best.values.raw[: 1 + m]))
+            return replace(best, duals=frozen(best.duals[:m]), values=values)
+        for g in missed:
+            model = with_cut(model, g, best.occupancy)
+    raise ModelError(
+        f"{missed[0].name!r} is missed by {-missed[0].value(best.occupancy):.3g} after {MOST_CUTS} cuts"
+    )
+
+
+def at_least(utility: Utility, least: float) -> Utility:
+    """f - least, as a constraint: f(nu) >= least.
+
+    Parameters
+    ----------
+    utility : Utility
+    least : float
+        In the units of the utility.
+
+    Examples
+    --------
+    >>> stay, move = np.eye(2), np.eye(2)[::-1]
+    >>> cmdp = CMDP.from_arrays(np.stack([stay, move], axis=1), [[0, 0], [1, 1]], gamma=0.9)
+    >>> reward = log_values(cmdp)
+    >>> best = maximise(cmdp, reward, subject_to=[at_least(entropy(cmdp), 0.6)])
+    >>> round(entropy(cmdp).value(best.occupancy), 4)
+    0.6
+    """
+    phi = utility.scalar
+    lower = phi._replace(value=lambda y: phi.value(y) - least)
+    return replace(utility, name=f"{utility.name} >= {least:g}", scalar=lower)
+
+
+def _size(g: Utility, nu: Floats) -> float:
+    """The spread of its slope over choices that are taken: by so much g changes with the policy."""
+    slope = g.gradient(nu)[nu > 0]
+    return max(float(np.ptp(slope)), 1e-300)
+
+
+def with_cut(cmdp: CMDP, g: Utility, nu: Floats) -> CMDP:
+    """The model with one limit more, equation (4): what holds wherever g >= 0."""
+    slope = g.gradient(nu)
+    room = g.value(nu) + slope - float(slope @ nu)  # nu sums to 1
+    return cmdp.with_costs(room, 0.0, ">=")
+
+
+def _within_limits(model: CMDP, utility: Utility) -> Best:
+    """The greatest utility under the limits alone."""
     if model.n_constraints:
         optimum(model)  # refuses limits that no policy meets, and says why
-    nu, multipliers = _Newton(model, utility).run()
+    nu, multipliers = Newton(model, utility).run()
     policy = policy_of(model, nu)
     nu = occupancy(model, policy)
     raw = performances(model, policy[None], "auto")[0]
@@ -268,122 +325,3 @@ def maximise(cmdp: CMDP, utility: Utility) -> Best:
         duals=frozen(model.unit * multipliers / model.constraint_scale),
         values=value_of(model, raw),
     )
-
-
-class _Point(NamedTuple):
-    """Where the method is: x = (nu, slack of limits), z their multipliers, v of the rows of A, u of y = M x."""
-
-    x: Floats
-    z: Floats
-    v: Floats
-    y: Floats
-    u: Floats
-
-
-class _Newton:
-    """The interior-point method on the states that are reached from the start, and the slacks of the limits."""
-
-    def __init__(self, cmdp: CMDP, utility: Utility) -> None:
-        self.cmdp, self.utility = cmdp, utility
-        uniform = 1.0 / np.diff(cmdp.state_to_choice)[cmdp.choice_state]
-        self.met = np.flatnonzero(occupancy(cmdp, uniform) > 0)
-        m, n = cmdp.n_constraints, len(self.met)
-        states = np.flatnonzero(np.bincount(cmdp.choice_state[self.met], minlength=cmdp.n_states))
-        flow = _states(cmdp) - cmdp.gamma * cmdp.transition_matrix().T
-        flow = scipy.sparse.csr_array(flow)[states][:, self.met]
-        limits = scipy.sparse.csr_array(cmdp.signals[self.met, 1:].T)
-        minus = -scipy.sparse.eye_array(m)
-        zeros = scipy.sparse.csr_array((len(states), m))
-        self.rows = scipy.sparse.block_array(
-            [[flow, zeros], [limits, minus]] if m else [[flow]], format="csr"
-        )
-        self.right = np.append(cmdp.unit * cmdp.start[states], np.zeros(m))
-        features = utility.features[:, self.met]
-        wide = scipy.sparse.csr_array((features.shape[0], m))
-        features = (
-            scipy.sparse.hstack([features, wide], format="csr") if m else scipy.sparse.csr_array(features)
-        )
-        if utility.scalar.positive:  # rows of states that no policy reaches stay at y = 0
-            features = features[np.diff(features.indptr) > 0]
-        self.features, self.linear = features, np.append(utility.linear[self.met], np.zeros(m))
-        self.n, self.m = n, m
-
-    def run(self) -> tuple[Floats, Floats]:
-        """The occupancy (C,), and the multipliers of the limits in kernel units of (1-gamma) J."""
-        at, size = self._begin(), 1.0
-        for _ in range(MOST_STEPS):
-            dual = self._dual_residual(at)
-            primal = self.rows @ at.x - self.right
-            mu = float(at.x @ at.z) / len(at.x)
-            size = 1.0 + float(np.abs(self.linear).max(initial=0.0)) + float(np.abs(at.u).max(initial=0.0))
-            central = mu * len(at.x) <= SETTLED * size and np.abs(dual).max() <= 1e3 * SETTLED * size
-            if central and np.abs(primal).sum() <= SETTLED:
-                break
-            at = self._step(at, dual, primal, 0.1 * mu)
-        nu = np.zeros(self.cmdp.n_choices)
-        nu[self.met] = at.x[: self.n]
-        return nu, np.maximum(0.0, at.z[self.n :])
-
-    def _begin(self) -> _Point:
-        """Even over choices, which is no occupancy: one of a policy can be 1e-40 far from the start, and Newton's
-        steps come to the balance sooner than away from such a boundary.
-        """
-        even = np.full(self.n, 1.0 / self.n)
-        slack = np.maximum(self.cmdp.signals[self.met, 1:].T @ even, 1e-2)
-        x = np.append(even, slack)
-        y = self.features @ x
-        if self.utility.scalar.positive:
-            y = np.maximum(y, 1e-3 * max(float(np.abs(y).max()), 1e-12))
-        u = self.utility.scalar.slope(y)
-        return _Point(x, 1.0 / (len(x) * x), np.zeros(len(self.right)), y, u)
-
-    def _dual_residual(self, at: _Point) -> Floats:
-        """-b - A'v - M'u - z, which is 0 at the optimum."""
-        return cast(Floats, -self.linear - self.rows.T @ at.v - self.features.T @ at.u - at.z)
-
-    def _step(self, at: _Point, dual: Floats, primal: Floats, aim: float) -> _Point:
-        """Newton's step, cut short of the boundary.
-
-        After elimination of x and y what is left is G (x/z) G' (dv, du) + (0, du / curvature) = right, G = (A; M).
-        """
-        x, z, y = at.x, at.z, at.y
-        ratio = x / z
-        both = scipy.sparse.vstack([self.rows, self.features], format="csr")
-        bent = -self.utility.scalar.curvature(y)
-        stuck = at.u - self.utility.scalar.slope(y)
-        off = self.features @ x - y
-        push = -dual + aim / x - z
-        system = (both * ratio[None, :]) @ both.T
-        diagonal = np.concatenate((np.full(len(at.v), 0.0), 1.0 / bent))
-        system = scipy.sparse.csc_array(system + scipy.sparse.diags_array(diagonal))
-        right = np.concatenate((-primal, -off - stuck / bent)) - both @ (ratio * push)
-        moved = _solved(system, right)
-        dv, du = moved[: len(at.v)], moved[len(at.v) :]
-        dx = ratio * (push + both.T @ moved)
-        dz = aim / x - z - dx / ratio
-        dy = -(stuck + du) / bent
-        length = min(_room(x, dx), _room(z, dz), _room(y, dy) if self.utility.scalar.positive else 1.0)
-        return _Point(
-            x + length * dx, z + length * dz, at.v + length * dv, y + length * dy, at.u + length * du
-        )
-
-
-def _solved(system: Any, right: Floats) -> Floats:
-    """The solution of a positive definite system, scaled to a diagonal of ones, with one refinement."""
-    from scipy.sparse.linalg import splu
-
-    scale = 1.0 / np.sqrt(np.maximum(system.diagonal(), 1e-300))
-    scaled = scipy.sparse.csc_array(
-        scipy.sparse.diags_array(scale) @ system @ scipy.sparse.diags_array(scale)
-    )
-    options = {"SymmetricMode": True}
-    factors = splu(scaled, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-    solution = factors.solve(scale * right)
-    solution = solution + factors.solve(scale * right - scaled @ solution)
-    return cast(Floats, scale * solution)
-
-
-def _room(value: Floats, change: Floats) -> float:
-    """The step up to 1 that leaves all values positive."""
-    falls = change < 0
-    return min(1.0, FRACTION * float((-value[falls] / change[falls]).min(initial=np.inf)))

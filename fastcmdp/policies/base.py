@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class BoundPolicy:
         Work space for the hidden layers of a network that a simulator's rollouts evaluate.
     tangents : bool
         Whether critics have tangent features: for networks, and for all classes on simulators.
+    mean_bound : float
+        The largest squared norm of the mean over a state's actions of linear features; NaN where they are not linear.
     constant_gap : float
         How far the best combination of the features stays from 1, where that is in doubt. Where one is 1, the fixed
         point of TD has E_nu[f + gamma Q(s', a') - Q(s, a)] = 0. With nu = (1-gamma) rho pi + gamma nu P pi that says:
@@ -62,6 +65,7 @@ class BoundPolicy:
     reach: float = 1.0
     n_hidden: int = 1
     tangents: bool = False
+    mean_bound: float = math.nan
     constant_gap: float = 0.0
 
 

@@ -95,6 +95,9 @@ class LogLinear(Policy):
         else:
             support, data = 0, DenseFeatures(phi)
         longest = float(row_squares(phi).max()) or 1.0
+        width = np.diff(cmdp.state_to_choice)
+        entries = np.repeat(1.0 / width, width), np.arange(cmdp.n_choices), cmdp.state_to_choice
+        means = scipy.sparse.csr_array(entries, shape=(cmdp.n_states, cmdp.n_choices)) @ phi
         return BoundPolicy(
             data,
             self.n_parameters,
@@ -102,6 +105,7 @@ class LogLinear(Policy):
             support,
             critic_bound=longest,
             reach=cmdp.n_choices / longest,
+            mean_bound=float(row_squares(means).max()) or 1.0,
         )
 
     def on_simulator(self, simulator: Simulator) -> BoundPolicy:
@@ -114,9 +118,10 @@ class LogLinear(Policy):
             bound, n_outputs = max((float(squares.sum(axis=-1).max()) for squares in pairs), default=0.0), 1
         else:
             bound, n_outputs = 2.0 * longest, simulator.n_actions
+        means = float((x.mean(axis=1) ** 2).sum(axis=-1).max()) / n_outputs
         return BoundPolicy(
             Linear(n_outputs), n_outputs * simulator.n_features, bound or 1.0, 0, critic_bound=longest or 1.0,
-            reach=_reach(x, n_outputs), tangents=True, constant_gap=_constant_gap(x),
+            reach=_reach(x, n_outputs), tangents=True, mean_bound=means or 1.0, constant_gap=_constant_gap(x),
         )  # fmt: skip
 
     def fingerprint(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.policies.base import BoundPolicy, Policy
@@ -30,5 +32,10 @@ class TabularSoftmax(Policy):
     def on_table(self, cmdp: CMDP) -> BoundPolicy:
         """Check the policy against a model with a table; return what the kernels read."""
         return BoundPolicy(
-            Tabular(cmdp.n_choices), cmdp.n_choices, 2.0, cmdp.widest, reach=float(cmdp.n_choices)
+            Tabular(cmdp.n_choices),
+            cmdp.n_choices,
+            2.0,
+            cmdp.widest,
+            reach=float(cmdp.n_choices),
+            mean_bound=1.0 / float(np.diff(cmdp.state_to_choice).min()),
         )

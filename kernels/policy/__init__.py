@@ -3,6 +3,6 @@
 Whoever imports any of these files has all kinds registered with the generic functions of ``softmax``.
 """
 
-from fastcmdp.kernels.policy import features, network, relu, tabular
+from fastcmdp.kernels.policy import features, means, network, relu, tabular
 
-__all__ = ["features", "network", "relu", "tabular"]
+__all__ = ["features", "means", "network", "relu", "tabular"]
