@@ -8,6 +8,7 @@ import warnings
 import naive
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import fastcmdp as fc
 from fastcmdp.exact import linear, sweeps
@@ -20,6 +21,7 @@ MODELS = [fc.CMDP(**naive.random_rows(seed, n_states=23, m=2)) for seed in range
 def small_blocks(monkeypatch):
     """Blocks of 5 states and threads for any model, so that a model of 23 states has five blocks."""
     monkeypatch.setattr(sweeps, "BLOCK", 5)
+    monkeypatch.setattr(sweeps, "LONG_BLOCKS", 5)
     monkeypatch.setattr(sweeps, "THREADED", 0)
 
 
@@ -66,6 +68,18 @@ def test_gauss_seidel(number, backward):
         table = naive.chain_of(model, pi.tolist())
         expected = naive.relax(table, right[:, 0].tolist(), cmdp.gamma, value.tolist(), backward, 5)
         assert out.tolist() == pytest.approx(expected, abs=1e-14)
+
+
+def test_values_cross_a_model_in_as_many_sweeps_as_it_has_long_blocks():
+    """A path to a state that pays: however small other blocks are."""
+    n = 60
+    path = sp.csr_array((np.ones(n), (np.arange(n), np.minimum(np.arange(n) + 1, n - 1))), shape=(n, n))
+    cmdp = fc.CMDP.from_arrays([path], (np.arange(n) == n - 1).astype(float)[:, None], gamma=0.9)
+    rows, value, other = sweeps.Rows(cmdp), np.zeros(n), np.empty(n)
+    for _ in range(sweeps.LONG_BLOCKS):
+        rows.improve_in_place(cmdp.signals[:, 0].copy(), value, other, True)
+        value, other = other, value
+    assert value == pytest.approx(10 * 0.9 ** np.arange(n)[::-1], abs=1e-12)
 
 
 @pytest.mark.parametrize("columns", [1, 2])

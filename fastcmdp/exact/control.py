@@ -24,7 +24,7 @@ MOST_ROUNDS = 1_000  # of policy iteration
 SWEEPS = 10  # of value iteration before the first evaluation
 SLOW = 0.9  # a chain mixes slowly where a sweep shrinks the spread of T u - u by less than this
 SPREAD = 10  # Gauss-Seidel sweeps each way before a look, where chains mix slowly
-LOOSE = 0.1  # a policy is evaluated to this part of what the last sweep may still gain
+LOOSE = 0.3  # a policy is evaluated to this part of what the last sweep may still gain
 
 
 class Response(NamedTuple):

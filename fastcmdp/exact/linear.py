@@ -221,15 +221,15 @@ def _sweep(
         count += 1
         left = size if order == 1 else 0.5 * (high - low)
         done = left <= goal
-        if not done.all() and count % LOOK == 0:
+        if done.all() or count == most:
+            break
+        if count % LOOK == 0:
             with np.errstate(all="ignore"):
                 rate = np.log(left / before) / LOOK
                 needed = np.where(done, 0.0, np.log(goal / left) / np.where(rate < 0, rate, -1e-300))
             if not (needed <= patience).all() and np.isfinite(before).all():
                 break
             before = left
-        if done.all() or count == most:
-            break
     if order != 1:
         x += gamma / (1 - gamma) * 0.5 * (low + high)
     return x, done

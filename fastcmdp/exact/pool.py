@@ -87,11 +87,12 @@ class Pool:
         the signals are: half of the gradient there and half of the one here gives it but for terms of third order.
         """
         kept = self._state_values
-        apart = {k: float(np.abs(self.weights[k] - share).sum()) for k in kept}
-        near = sorted(kept, key=lambda k: apart[k])[: max(2, len(share))]
-        if not near:
+        if not kept:
             return None
-        if len(near) < 2 or apart[near[0]] > FAR:
+        numbers = np.array(list(kept))
+        apart = np.abs(np.array([self.weights[k] for k in kept]) - share).sum(axis=1)
+        near = numbers[np.argsort(apart, kind="stable")[: max(2, len(share))]].tolist()
+        if len(near) < 2 or apart.min() > FAR:
             return Guess(kept[near[0]], size * (kept[near[0]] @ share), near=False)
         base = self.weights[near[0]]
         spans = np.array([self.weights[k] - base for k in near[1:]]).T

@@ -15,12 +15,12 @@ import scipy  # its parts load at their first use
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
-from fastcmdp.exact.control import LOOSE
 from fastcmdp.exact.linear import Floats
 from fastcmdp.exact.pool import Pool
 from fastcmdp.exact.programme import Aim, Candidate, programme
 
 MOST_POLICIES = 2_000  # in a search
+LOOSE = 0.1  # part of what is still to be gained to which a response is exact
 NARROW = 1e-7  # width of a bracket of multipliers that is narrow
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
 
