@@ -48,5 +48,5 @@ def build_actions(tables: kt.Tables, prob: np.ndarray) -> kt.Actions:
         np.empty(3 * tables.row_state.size, tables.branch_entry.dtype), np.array(prob, np.float64)
     )
     widest = int(np.diff(tables.state_to_choice).max())
-    kt.fill_actions(tables, actions, kt.row_space(2 * widest))
+    kt.fill_actions(tables, actions, kt.new_row_space(2 * widest))
     return actions

@@ -78,6 +78,9 @@ def check(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
     return check_row(start, 0, n_states)
 
 
+build_tables = kernel(tables.build_tables)
+
+
 @kernel
 def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma):
     """The tables of a model in compressed rows; ValueError if it is none.
@@ -102,7 +105,7 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
     like = np.empty(0, np.uint32)
-    return tables.build_tables(
+    return build_tables(
         state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
     )
 

@@ -20,7 +20,7 @@ drawn state costs no look-up of where its actions stand.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -103,10 +103,12 @@ class RowSpace(NamedTuple):
     label: np.ndarray  # uint32[n]
 
 
-@kernel
-def row_space(n):
-    """Work space for rows of up to n entries."""
+def new_row_space(n: Any) -> RowSpace:
+    """Work space for rows of up to n entries, made by Python; kernels make theirs by ``row_space``."""
     return RowSpace(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n, np.uint32))
+
+
+row_space = kernel(new_row_space)
 
 
 @inlined
@@ -314,11 +316,13 @@ def fill_tables(choice_to_branch, branch_target, branch_prob, signals, start, ta
     build_start(start, tables.state_row, tables.start_entry)
 
 
-@kernel
 def build_tables(
-    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
-):  # fmt: skip
+    state_to_choice: Any, choice_to_branch: Any, branch_target: Any, branch_prob: Any, signals: Any, start: Any,
+    gamma: Any, like: Any,
+) -> Tables:  # fmt: skip
     """The tables of a model in compressed rows that are known to be right; entries have the type of those of ``like``.
+
+    Python runs it as it stands: it allocates, which costs a compiler much and Python nothing. ``embed`` compiles it.
 
     state_to_choice : int64[S+1]; choice_to_branch : int64[C+1]; branch_target : int32[B]
     branch_prob : float64[B], each choice's sum to 1; signals : float64[C, 1+m], the reward first; start : float64[S]
