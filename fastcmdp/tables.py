@@ -34,12 +34,10 @@ def build_tables(cmdp: CMDP, draws: str = "fast") -> kt.Tables:
         raise ModelError(f"a choice has {widest} branches; the sampler takes fewer than 2^{kt.LENGTH_BITS}")
     if 4 * cmdp.n_choices >= 1 << 32:
         raise ModelError(f"the model has {cmdp.n_choices} choices; the sampler takes fewer than 2^30")
-    # NumPy asks the system for huge pages, numba does not: its arrays cost a large model 60 times the page faults.
-    entry = np.empty(3 * cmdp.n_branches, entry_type(draws))
-    memory = np.zeros(kt.record_space(cmdp.n_choices, 1 + cmdp.n_constraints), np.uint64)
+    like = np.empty(0, entry_type(draws))
     tables: kt.Tables = kt.build_tables(
         cmdp.state_to_choice, cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob, cmdp.signals, cmdp.start,
-        cmdp.gamma, entry, memory,
+        cmdp.gamma, like,
     )  # fmt: skip
     return tables
 
@@ -50,5 +48,5 @@ def build_actions(tables: kt.Tables, prob: np.ndarray) -> kt.Actions:
         np.empty(3 * tables.row_state.size, tables.branch_entry.dtype), np.array(prob, np.float64)
     )
     widest = int(np.diff(tables.state_to_choice).max())
-    kt.fill_actions(tables, actions, kt.row_space(2 * widest))
+    kt.fill_actions(tables, actions, kt.new_row_space(2 * widest))
     return actions

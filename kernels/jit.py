@@ -8,7 +8,7 @@ import pickle
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from numba.core import config, types
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-from fastcmdp.kernels import callees
-from fastcmdp.kernels.sources import digest
+from fastcmdp.kernels import callees, sources
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError(
@@ -78,19 +77,43 @@ class _Files:
 
 
 class _OnDisk(FunctionCache):
-    """Numba's cache, in a folder for exactly the sources that the function depends on."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        folder = Path(self._cache_path) / f"fastcmdp-{digest(function.__module__)}"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._cache_path = str(folder)
-        self._cache_file: Any = _Files(folder, self._impl.filename_base + self._suffix)
+    """Numba's cache, in a folder for exactly the sources that the function depends on; opened when first asked."""
 
     _suffix = ""
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._py_func = function
+        sources.read()  # now: what is asked later may have changed by then, and is not what was imported
+
+    def _open(self) -> None:
+        """Find the folder: for hundreds of functions, of which a run calls a few, that is most of an import."""
+        if "_enabled" in self.__dict__:
+            return
+        function = self._py_func
+        try:
+            super().__init__(function)
+            folder = Path(self._cache_path) / f"fastcmdp-{sources.digest(function.__module__)}"
+            folder.mkdir(parents=True, exist_ok=True)
+        except (RuntimeError, OSError):  # no folder can be written to: compiled in each process
+            self._enabled, self._cache_path = False, ""
+            return
+        self._cache_path = str(folder)
+        self._cache_file: Any = _Files(folder, self._impl.filename_base + self._suffix)
+
+    @property
+    def cache_path(self) -> str:
+        """The folder, or "" without one."""
+        self._open()
+        return str(self._cache_path)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The compiled function, or None."""
+        self._open()
+        return super().load_overload(signature, target)
+
     def save_overload(self, signature: Any, data: Any) -> None:
         """Keep it where that can be done; else it is compiled again next time."""
+        self._open()
         with suppress(OSError):
             super().save_overload(signature, data)
 
@@ -121,13 +144,18 @@ def _compile(function: Callable[..., Any], *, keep: bool = True, **options: Any)
     options |= {"nogil": True, "error_model": "numpy"}
     compiler: Any = njit  # which takes more options than its types say
     compiled = compiler(**options, **callees.NEVER_FROM_C)(function)
-    callee = compiler(**options, **callees.options_of(function))(function)
-    compiled.get_call_template, compiled.get_overload = callee.get_call_template, callee.get_overload
-    compiled.callee, compiled.compile = callee, _uncollected(compiled.compile)
-    with suppress(RuntimeError, OSError):  # no folder can be written to: compiled in each process
-        compiled._cache = _OnDisk(function)
+    compiled.compile, compiled._cache = _uncollected(compiled.compile), _OnDisk(function)
+
+    @cache
+    def callee() -> Any:
+        made = compiler(**options, **callees.options_of(function))(function)
         if keep:
-            callee._cache = _CalleesOnDisk(function)
+            made._cache = _CalleesOnDisk(function)
+        return made
+
+    compiled.callee = callee
+    compiled.get_call_template = lambda *arguments: callee().get_call_template(*arguments)
+    compiled.get_overload = lambda *arguments: callee().get_overload(*arguments)
     return compiled
 
 

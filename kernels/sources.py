@@ -19,7 +19,7 @@ _REGISTERS = re.compile(r"([\w.]+)\.(?:on\(|otherwise\b)")
 
 
 @cache
-def _sources() -> dict[str, bytes]:
+def read() -> dict[str, bytes]:
     """Text of every module, by its name below ``fastcmdp.kernels``; a package is its ``__init__``."""
     texts = {}
     for path in sorted(_HOME.rglob("*.py")):
@@ -36,7 +36,7 @@ def _with_packages(module: str) -> set[str]:
 
 def _imports(text: str) -> dict[str, str]:
     """The module that each imported name stands for or comes from; modules that are named otherwise, under theirs."""
-    modules = _sources()
+    modules = read()
     origin: dict[str, str] = {}
     for match in _NAME.finditer(text):
         path, names = match[1].lstrip("."), re.sub(r"#[^\n]*", "", match[2] or "")
@@ -53,7 +53,7 @@ def _imports(text: str) -> dict[str, str]:
 @cache
 def _edges() -> dict[str, set[str]]:
     """What each module depends on directly: what it imports, and who registers with its generic functions."""
-    texts = {module: text.decode() for module, text in _sources().items()}
+    texts = {module: text.decode() for module, text in read().items()}
     edges = {module: _with_packages(module) for module in texts}
     for module, text in texts.items():
         origin = _imports(text)
@@ -83,8 +83,8 @@ def depends_on(module: str) -> set[str]:
 def digest(module: str) -> str:
     """Hash of the sources that a module (``fastcmdp.kernels...``) depends on; of all, for a module from elsewhere."""
     name = module.removeprefix(_PACKAGE).lstrip(".")
-    known = module.startswith(_PACKAGE) and name in _sources()
+    known = module.startswith(_PACKAGE) and name in read()
     digest = hashlib.sha256(name.encode())
-    for other in sorted(depends_on(name) if known else _sources()):
-        digest.update(other.encode() + b"\0" + _sources()[other] + b"\0")
+    for other in sorted(depends_on(name) if known else read()):
+        digest.update(other.encode() + b"\0" + read()[other] + b"\0")
     return digest.hexdigest()[:16]

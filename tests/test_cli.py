@@ -871,7 +871,7 @@ for module in pkgutil.walk_packages(kernels.__path__, 'fastcmdp.kernels.'):
     for name, value in vars(importlib.import_module(module.name)).items():
         if hasattr(value, 'callee') and not any(
             list(pathlib.Path(one._cache.cache_path).glob(one._cache._cache_file.name + '.*.nbc'))
-            for one in (value, value.callee) if hasattr(one._cache, 'cache_path')
+            for one in (value, value.callee()) if one._cache.cache_path
         ):
             print('not compiled:', value.py_func.__module__, name, file=sys.stderr)
 sys.exit(code)

@@ -286,6 +286,15 @@ def test_slater_value_on_paper(method):
     assert best.duals == pytest.approx([1, 0], abs=1e-12)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_slater_value_is_the_least_room(method):
+    """One state, gamma 1/2, utilities that no action acts on: 1 and 1/2 a step, to reach 0.2 and 0.6: room 1.8, 0.4."""
+    both = [np.full((1, 2), 1.0), np.full((1, 2), 0.5)]
+    cmdp = CMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 1.0]], both, gamma=0.5, limits=[0.2, 0.6], sense=">=")
+    assert cmdp.constraint_scale.tolist() == [1.0, 1.0]
+    assert optimum(cmdp, method=method).slater == pytest.approx(0.4, abs=1e-12)
+
+
 def test_users_units_and_sense():
     rng = np.random.default_rng(5)
     table, gain, cost = rng.dirichlet(np.ones(5), (5, 3)), rng.random((5, 3)), rng.random((5, 3))

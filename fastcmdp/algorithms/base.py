@@ -17,7 +17,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.sampling.tables import RowSpace, row_space
+from fastcmdp.kernels.sampling.tables import RowSpace, new_row_space
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.streams import streams
@@ -396,7 +396,7 @@ class Run:
 
     def row_space(self) -> RowSpace:
         """Work space for one row of action entries."""
-        space: RowSpace = row_space(2 * self.world.model.widest)
+        space: RowSpace = new_row_space(2 * self.world.model.widest)
         return space
 
     def scores(self, n_pairs: int) -> SparseScores | DenseScores:

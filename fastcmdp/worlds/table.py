@@ -13,7 +13,7 @@ from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, optimum
 from fastcmdp.kernels.policy.softmax import LazyActions, refresh_all
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.sampling.tables import Actions, row_space
+from fastcmdp.kernels.sampling.tables import Actions, new_row_space
 from fastcmdp.policies import BoundPolicy, Policy
 from fastcmdp.tables import build_tables
 from fastcmdp.worlds.world import Float, Int, World
@@ -84,7 +84,7 @@ class TableWorld(World):
             return Actions(entry, prob)
         return LazyActions(
             entry, prob, np.zeros(cmdp.n_states, np.int64), np.ones(1, np.int64), self.policy.data,
-            theta, row_space(2 * cmdp.widest), np.zeros(1, np.int64),
+            theta, new_row_space(2 * cmdp.widest), np.zeros(1, np.int64),
         )  # fmt: skip
 
     def refresh(self, actions: Actions | LazyActions, theta: Float) -> None:
@@ -121,7 +121,7 @@ class TableWorld(World):
 
     def _rebuild(self, actions: Actions | LazyActions, theta: Float) -> None:
         every = Actions(actions.entry, actions.prob)
-        refresh_all(self.policy.data, theta, self.tables, every, row_space(2 * self.model.widest))
+        refresh_all(self.policy.data, theta, self.tables, every, new_row_space(2 * self.model.widest))
 
     def fault(self, actions: Actions | LazyActions) -> str:
         """A table is never to blame."""

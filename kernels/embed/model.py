@@ -78,6 +78,9 @@ def check(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
     return check_row(start, 0, n_states)
 
 
+build_tables = kernel(tables.build_tables)
+
+
 @kernel
 def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma):
     """The tables of a model in compressed rows; ValueError if it is none.
@@ -101,10 +104,9 @@ def build(state_to_choice, choice_to_branch, branch_target, branch_prob, signals
         if status == NOT_FINITE:
             raise ValueError("signals are not finite")
         raise ValueError("gamma is not between 0 and 1")
-    entry = np.empty(3 * branch_target.shape[0], np.uint32)
-    memory = np.zeros(tables.record_space(signals.shape[0], signals.shape[1]), np.uint64)
-    return tables.build_tables(
-        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, entry, memory
+    like = np.empty(0, np.uint32)
+    return build_tables(
+        state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, like
     )
 
 

@@ -20,7 +20,7 @@ drawn state costs no look-up of where its actions stand.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -103,10 +103,12 @@ class RowSpace(NamedTuple):
     label: np.ndarray  # uint32[n]
 
 
-@kernel
-def row_space(n):
-    """Work space for rows of up to n entries."""
+def new_row_space(n: Any) -> RowSpace:
+    """Work space for rows of up to n entries, made by Python; kernels make theirs by ``row_space``."""
     return RowSpace(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n, np.uint32))
+
+
+row_space = kernel(new_row_space)
 
 
 @inlined
@@ -314,30 +316,27 @@ def fill_tables(choice_to_branch, branch_target, branch_prob, signals, start, ta
     build_start(start, tables.state_row, tables.start_entry)
 
 
-@kernel
-def record_space(n_choices, n_signals):
-    """The 64-bit words that the records of all choices take, with room to begin on a cache line."""
-    return n_choices * record_words(n_signals) + _LINE
-
-
-@kernel
 def build_tables(
-    state_to_choice, choice_to_branch, branch_target, branch_prob, signals, start, gamma, entry, memory
-):  # fmt: skip
-    """The tables of a model in compressed rows that are known to be right, in memory of the caller's.
+    state_to_choice: Any, choice_to_branch: Any, branch_target: Any, branch_prob: Any, signals: Any, start: Any,
+    gamma: Any, like: Any,
+) -> Tables:  # fmt: skip
+    """The tables of a model in compressed rows that are known to be right; entries have the type of those of ``like``.
+
+    Python runs it as it stands: allocating costs a compiler much and Python nothing, and NumPy asks the system for huge
+    pages, without which a large model has 60 times the page faults. ``embed`` compiles it.
 
     state_to_choice : int64[S+1]; choice_to_branch : int64[C+1]; branch_target : int32[B]
     branch_prob : float64[B], each choice's sum to 1; signals : float64[C, 1+m], the reward first; start : float64[S]
-    entry : uint32[3 B] or float64[3 B]; memory : uint64[record_space(C, 1+m)], all 0
     """
     n_states, n_choices = state_to_choice.shape[0] - 1, choice_to_branch.shape[0] - 1
     words = record_words(signals.shape[1])
+    memory = np.zeros(n_choices * words + _LINE, np.uint64)
     skip = -(np.int64(memory.ctypes.data) >> 3) % _LINE  # a record of four words then stays on its cache line
     choice_word = memory[skip : skip + n_choices * words]
     choice_number = choice_word.view(np.float64)
     tables = Tables(
-        np.empty(3 * supported(start), entry.dtype),
-        entry,
+        np.empty(3 * supported(start), like.dtype),
+        np.empty(3 * branch_target.shape[0], like.dtype),
         choice_word,
         choice_number,
         choice_number.reshape(n_choices, words),
