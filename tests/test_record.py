@@ -505,6 +505,9 @@ def test_a_run_that_learned_nothing_says_so():
     assert "is few for" not in "\n".join(more.notes())
     without = fc.solve(MODEL, short("pd-nac", 3), replicates=2, optimum=BEST)
     assert "inner" not in "\n".join(without.notes())
+    chains = fc.solve(MODEL, fc.CRPO(outer=20, inner=2, alpha=1e-9, tol=1e6), replicates=2, optimum=BEST)
+    assert "no better than the uniform policy" in "\n".join(chains.notes())
+    assert "is few for" not in "\n".join(chains.notes())  # inner steps of a chain that goes on
 
 
 def test_a_reward_that_is_never_seen_is_named():

@@ -14,7 +14,7 @@ Provenance. The setting and the rate are the abstract's (certain); the recursion
 consistent: 1/(alpha K), 1/(eta K), epsilon, beta/epsilon under the root and alpha/(beta epsilon) all are K^(-1/6)
 (derived). B = 2/((1-gamma) c_slater) up to a constant is recalled. The scales in front of the powers are not known:
 
-    alpha_k = 12 c_alpha K^(-5/6) / sqrt(N_k),   eta = 200 c_dual (1-gamma) K^(-5/6),
+    alpha_k = 9 c_alpha K^(-5/6) / sqrt(N_k),   eta = 200 c_dual (1-gamma) K^(-5/6),
     beta = min(1, 15 c_beta sqrt(C / K)),   epsilon = min(1, 0.3 c_explore K^(-1/6))
 
 are this project's, found by search on three models of ``fastcmdp.envs``; C is the number of choices, since a critic
@@ -64,7 +64,7 @@ from fastcmdp.kernels.sampling.tables import Actions
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
-ALPHA, ETA, BETA, EXPLORE = 12.0, 200.0, 15.0, 0.3  # docs/algorithms.md
+ALPHA, ETA, BETA, EXPLORE = 9.0, 200.0, 15.0, 0.3  # docs/algorithms.md
 LARGEST = 1e250  # no logit may come near the end of the numbers
 
 

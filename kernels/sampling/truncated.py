@@ -46,8 +46,10 @@ def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, la
     for i in range(n):
         q = lane[CHOICE + i]
         lane[ROW + i] = choice_word[words * q]
-        for k in range(n_signals):
-            total[k * LANES + i] += weight * signal[U64(n_signals) * q + U64(k)]
+        total[i] += weight * signal[U64(n_signals) * q]
+    for k in range(1, n_signals):
+        for i in range(n):
+            total[k * LANES + i] += weight * signal[U64(n_signals) * lane[CHOICE + i] + U64(k)]
 
 
 @kernel
