@@ -630,6 +630,7 @@ class State:
     def __init__(self, d: int, m: int, n_pilot: int, rng: list[np.random.SFC64]) -> None:
         self.theta = [0.0] * d
         self.dual = [0.0] * m
+        self.history: list[list[tuple[float, float, float]]] = [[] for _ in range(m)]
         self.rng = rng
         self.outer = -n_pilot
         self.samples = 0
@@ -681,7 +682,7 @@ def measured_eta(state: State, steps: Any, constant: float, norm: float) -> floa
     return float(steps.eta_scale * shorter / math.sqrt(steps.n_outer * level)) if level > 0 else 0.0
 
 
-def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_steps: int) -> None:
+def advance(model: Model, phi: Any, solver: Any, form: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
@@ -692,7 +693,7 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
         target = [a / (1 - model.gamma) for a in target]
-        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus, and a ridge on the multipliers
+        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus
         if tau:
             surprise = [-math.log(prob[q]) / (1 - model.gamma) ** 2 for q in batch.last]
             pairs = zip(surprise[::2], surprise[1::2], strict=True)
@@ -707,8 +708,9 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         for i in range(m):
             estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
             zeta = measured_zeta(state, steps, i, abs(estimate - steps.margin[i]))
-            kept = max(1 - zeta * tau, 0.0) * state.dual[i]
-            dual[i] = min(max(kept - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
+            if state.outer >= 0:
+                state.history[i].append((steps.margin[i] - estimate, zeta, steps.n_outer**-0.5))
+                dual[i] = multiplier(form, state.history[i], steps.dual_max[i])
         eta = measured_eta(state, steps, steps.eta_scale, norm)
         if state.outer >= 0:
             add_estimates(state, batch)
@@ -719,7 +721,7 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         state.outer += 1
 
 
-def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+def advance_softmax(model: Model, form: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
     n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
     for _ in range(n_steps):
@@ -751,7 +753,8 @@ def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> Non
         state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
         for i in range(m):
             zeta = measured_zeta(state, steps, i, abs(j[1 + i]))
-            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+            state.history[i].append((-j[1 + i], zeta, steps.n_outer**-0.5))
+            state.dual[i] = multiplier(form, state.history[i], steps.dual_max[i])
         step = measured_eta(state, steps, steps.eta_scale / (1 - model.gamma), norm)
         fold(state, [norm, *squares], 0)
         theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
