@@ -630,6 +630,7 @@ class State:
     def __init__(self, d: int, m: int, n_pilot: int, rng: list[np.random.SFC64]) -> None:
         self.theta = [0.0] * d
         self.dual = [0.0] * m
+        self.history: list[list[tuple[float, float, float]]] = [[] for _ in range(m)]
         self.rng = rng
         self.outer = -n_pilot
         self.samples = 0
@@ -681,7 +682,7 @@ def measured_eta(state: State, steps: Any, constant: float, norm: float) -> floa
     return float(steps.eta_scale * shorter / math.sqrt(steps.n_outer * level)) if level > 0 else 0.0
 
 
-def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_steps: int) -> None:
+def advance(model: Model, phi: Any, solver: Any, form: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
@@ -692,7 +693,7 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
         target = [a / (1 - model.gamma) for a in target]
-        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus, and a ridge on the multipliers
+        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus
         if tau:
             surprise = [-math.log(prob[q]) / (1 - model.gamma) ** 2 for q in batch.last]
             pairs = zip(surprise[::2], surprise[1::2], strict=True)
@@ -707,8 +708,9 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         for i in range(m):
             estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
             zeta = measured_zeta(state, steps, i, abs(estimate - steps.margin[i]))
-            kept = max(1 - zeta * tau, 0.0) * state.dual[i]
-            dual[i] = min(max(kept - zeta * (estimate - steps.margin[i]), 0.0), steps.dual_max[i])
+            if state.outer >= 0:
+                state.history[i].append((steps.margin[i] - estimate, zeta, steps.n_outer**-0.5))
+                dual[i] = multiplier(form, state.history[i], steps.dual_max[i])
         eta = measured_eta(state, steps, steps.eta_scale, norm)
         if state.outer >= 0:
             add_estimates(state, batch)
@@ -719,7 +721,7 @@ def advance(model: Model, phi: Any, solver: Any, steps: Any, state: State, n_ste
         state.outer += 1
 
 
-def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> None:
+def advance_softmax(model: Model, form: Any, steps: Any, state: State, n_steps: int) -> None:
     """Outer steps of tabular NPG-PD: M rollouts from every choice, then V and J by plugging in."""
     n_choices, m, n_rollouts = len(model.signals), len(state.dual), steps.n_rollouts
     for _ in range(n_steps):
@@ -751,7 +753,8 @@ def advance_softmax(model: Model, steps: Any, state: State, n_steps: int) -> Non
         state.sums = [before + now for before, now in zip(state.sums, j + state.dual, strict=True)]
         for i in range(m):
             zeta = measured_zeta(state, steps, i, abs(j[1 + i]))
-            state.dual[i] = min(max(state.dual[i] - zeta * j[1 + i], 0.0), steps.dual_max[i])
+            state.history[i].append((-j[1 + i], zeta, steps.n_outer**-0.5))
+            state.dual[i] = multiplier(form, state.history[i], steps.dual_max[i])
         step = measured_eta(state, steps, steps.eta_scale / (1 - model.gamma), norm)
         fold(state, [norm, *squares], 0)
         theta = [t + step * a for t, a in zip(state.theta, advantage, strict=True)]
@@ -936,7 +939,8 @@ class TableState:
         self.dual = [0.0] * m
         self.history: list[list[tuple[float, float, float]]] = [[] for _ in range(m)]
         self.outer, self.samples = 0, 0
-        self.recent, self.average = [0.0] * (2 + 2 * m), [0.0] * (2 + 2 * m)
+        self.recent, self.average = [0.0] * (3 + 3 * m), [0.0] * (3 + 3 * m)
+        self.before, self.last_value = [0.0] * n, [0.0] * m
         self.longest = [0.0] * (1 + m)
         self.sums = [0.0] * (1 + 2 * m)
 
@@ -1050,29 +1054,58 @@ def table_step(
 
 
 def table_rates(model: Model, steps: Any, state: TableState, found: Any, prob: Any, j: Any, q: Any) -> Any:
-    """(step, [(zeta_i, pace_i)]) from the levels so far; then the levels of this outer step are folded in."""
+    """(step, [(zeta_i, pace_i)]) from the levels so far, and the measurements of this outer step."""
     m = len(state.dual)
     level = levels(state)
+    known = state.outer > 1 or (state.outer == 1 and steps.n_sweeps > 1)
     norm = mean_variance(model, None, q)
     step = steps.eta_scale / (1 - model.gamma)
     if steps.adaptive_eta:
         shorter = cut(state, 0, math.sqrt(norm))
-        root = math.sqrt(steps.n_outer * steps.n_sweeps * level[0]) if level[0] > 0 else math.inf
-        step = steps.eta_scale * shorter / root
+        square = steps.shortest_eta * level[0] + steps.n_outer * steps.n_sweeps * level[2 + 2 * m]
+        step = steps.eta_scale * shorter / math.sqrt(square) if known and level[0] > 0 else 0.0
     duals = []
     for i in range(m):
         longest, zeta = state.longest[1 + i], float(steps.zeta_scale[i])
         shorter = cut(state, 1 + i, abs(j[1 + i]))
         if steps.adaptive_zeta:
             reward, cost = level[1], level[2 + i]
-            scale = math.sqrt((reward or cost) / cost) if cost > 0 and longest > 0 else 0.0
-            zeta *= shorter * scale / (longest * math.sqrt(steps.n_outer)) if scale else 0.0
+            scale = math.sqrt((reward or cost) / cost) if cost > 0 and longest > 0 and known else 0.0
+            square = steps.shortest_zeta * longest**2 + steps.n_outer * level[3 + 2 * m + i]
+            zeta *= shorter * scale / math.sqrt(square) if scale else 0.0
         pace = math.sqrt(step * zeta * level[2 + m + i] / (1 - model.gamma))
         duals.append((zeta, max(pace, steps.n_outer**-0.5)))
     columns = [[row[k] for row in found] for k in range(1 + m)]
     evenly = [mean_variance(model, None, x) for x in columns]
-    fold(state, [norm, *evenly, *(mean_variance(model, prob, x) for x in columns[1:])], 0)
-    return step, duals
+    return step, duals, [norm, *evenly, *(mean_variance(model, prob, x) for x in columns[1:])]
+
+
+def fold_table(
+    state: TableState, steps: Any, measured: list[float], changes: list[float], j: list[float]
+) -> None:
+    """Fold the levels of an outer step in: spreads from the first outer step on, changes where there are any."""
+    old, before = (state.recent, state.average), list(state.last_value)
+    state.last_value = list(j)
+    moved = [(a - b) ** 2 for a, b in zip(j, before, strict=True)]
+    k = len(measured)
+    parts = [
+        (measured, slice(0, k), 0, True),
+        (
+            [sum(changes) / max(len(changes), 1)],
+            slice(k, k + 1),
+            0 if steps.n_sweeps > 1 else -1,
+            bool(changes),
+        ),
+        (moved, slice(k + 1, None), -1, state.outer > 0),
+    ]
+    done: list[list[float]] = [[], []]
+    for values, own, n_pilot, there in parts:
+        state.recent, state.average = (x[own] for x in old)
+        if there:
+            fold(state, values, n_pilot)
+        done[0] += state.recent
+        done[1] += state.average
+    state.recent, state.average = done
 
 
 def advance_table(
@@ -1082,7 +1115,7 @@ def advance_table(
     n, m = len(model.signals), len(state.dual)
     for _ in range(n_steps):
         anchor = [math.log(p) for p in refresh_all(model, identity(n), state.theta)]
-        price, j = list(state.dual), [0.0] * (1 + m)
+        price, j, changes = list(state.dual), [0.0] * (1 + m), []
         for sweep in range(steps.n_sweeps):
             prob = refresh_all(model, identity(n), state.theta)
             own = own_signal(model, rule, prob, anchor)
@@ -1095,16 +1128,211 @@ def advance_table(
                 j = [(a * sweep + b) / (sweep + 1) for a, b in zip(j, new, strict=True)]
             if sweep == 0:
                 q0 = [row[0] + sum(x * c for x, c in zip(price, row[1:], strict=False)) for row in found]
-                step, rates = table_rates(model, steps, state, found, prob, j, q0)
+                step, rates, measured = table_rates(model, steps, state, found, prob, j, q0)
             moved = [[*state.history[i], (-j[1 + i], *rates[i])] for i in range(m)]
             if steps.ahead and (sweep == 0 or steps.each):
                 price = [multiplier(dual, moved[i], steps.dual_max[i]) for i in range(m)]
             q_l = [row[0] + sum(x * c for x, c in zip(price, row[1 : 1 + m], strict=True)) for row in found]
+            if sweep + state.outer:
+                difference = [a - b for a, b in zip(q_l, state.before, strict=True)]
+                changes.append(mean_variance(model, None, difference))
+            state.before = q_l
             later = [row[-1] - own[q] for q, row in enumerate(found)] if own else None
             state.theta = table_step(model, rule, state, prob, step, q_l, later, anchor)
+        fold_table(state, steps, measured, changes, j[1:])
         state.sums = [a + b for a, b in zip(state.sums, j + price, strict=True)]
         state.history = moved
         state.dual = [multiplier(dual, moved[i], steps.dual_max[i]) for i in range(m)]
+        state.outer += 1
+
+
+# C-PG and LB-SGD: trajectories, plain gradients.
+
+
+def trajectories(model: Model, prob: list[float], rng: Any, n_paths: int, n_pairs: int) -> list[list[int]]:
+    """Pairs of so many trajectories, LANES in step: every lane spends a word a transition, at work or not."""
+    lanes, out = len(rng), []
+    for first in range(0, n_paths, lanes):
+        n = min(lanes, n_paths - first)
+        group = [[first_pair(model, prob, rng[i])] for i in range(n)]
+        for _ in range(1, n_pairs):
+            for i in range(lanes):
+                if i < n:
+                    group[i].append(step(model, prob, rng[i], group[i][-1]))
+                else:
+                    next_word(rng[i])
+        out += group
+    return out
+
+
+class GradientState:
+    """One replicate."""
+
+    def __init__(self, d: int, m: int, rng: list[np.random.SFC64]) -> None:
+        self.theta, self.rng = [0.0] * d, rng
+        self.dual, self.quantile = [0.0] * m, [0.0] * m
+        self.history: list[list[tuple[float, float, float]]] = [[] for _ in range(m)]
+        self.outer, self.samples = 0, 0
+        self.recent, self.average = [0.0] * (2 + 2 * m), [0.0] * (2 + 2 * m)
+        self.longest = [0.0] * (2 + 2 * m)
+        self.sums = [0.0] * (1 + 2 * m)
+
+
+class Gathered(NamedTuple):
+    """What an outer step knows; ``losses`` are variances of the discounted sums, of those with a level of risk."""
+
+    pair: list[int]
+    weight: list[list[float]]
+    mean: list[float]
+    value: list[float]
+    doubt: list[float]
+    losses: list[float]
+
+
+def discounted(model: Model, path: list[int], first: int, k: int) -> float:
+    return sum(model.gamma**t * model.signals[path[t]][k] for t in range(first, len(path)))
+
+
+def gather_recorded(
+    model: Model, source: Any, prob: Any, state: GradientState, size: tuple[int, int]
+) -> Gathered:
+    """Values from B trajectories, GPOMDP weights from B others; values at risk by an auxiliary variable."""
+    (n, n_pairs), n_signals = size, len(model.signals[0])
+    paths = trajectories(model, prob, state.rng, n, n_pairs)
+    mean, value, doubt, losses, at = [], [], [], [], {}
+    for k in range(n_signals):
+        sums = [discounted(model, path, 0, k) for path in paths]
+        j, variance = mean_and_variance([[x] for x in sums], n, 0)
+        mean.append(j)
+        value.append(j)
+        doubt.append(math.sqrt(variance / n))
+        if k == 0:
+            continue
+        tail = float(source.tail[k - 1])
+        losses.append(variance if tail else 0.0)
+        if tail:
+            u = -j if state.outer == 0 else state.quantile[k - 1]
+            at[k] = u
+            value[k] = -(u + sum(max(-x - u, 0.0) for x in sums) / n / (1 - tail))
+            beyond = sum(-x > u for x in sums) / n
+            scale = math.sqrt(levels(state)[1 + n_signals + k - 1] / (state.outer + 1))
+            state.quantile[k - 1] = u - scale * (1 - beyond / (1 - tail))
+    paths = trajectories(model, prob, state.rng, n, n_pairs)
+    pair, weight = [], []
+    for path in paths:
+        for t in range(n_pairs):
+            row = []
+            for k in range(n_signals):
+
+                def gain(other: list[int], k: int = k, t: int = t) -> float:
+                    if k not in at:
+                        return discounted(model, other, t, k)
+                    return -max(-discounted(model, other, 0, k) - at[k], 0.0) / (
+                        1 - float(source.tail[k - 1])
+                    )
+
+                others = sum(gain(other) for other in paths if other is not path) / (n - 1)
+                row.append((gain(path) - others) / n)
+            pair.append(path[t])
+            weight.append(row)
+    state.samples += 2 * n * (n_pairs - 1)
+    return Gathered(pair, weight, mean, value, doubt, losses)
+
+
+def gather_known(model: Model, prob: list[float]) -> Gathered:
+    """By solving two linear systems."""
+    signals = np.array(model.signals)
+    q, _ = evaluate(model, prob, model.signals, None, None)
+    visits = np.linalg.solve(
+        np.eye(n_states(model)) - model.gamma * np.array(chain_of(model, prob)).T, np.array(model.start)
+    )
+    weight, mean = [], np.zeros(signals.shape[1])
+    for s in range(n_states(model)):
+        v = sum(prob[a] * np.array(q[a]) for a in choices(model, s))
+        mean += model.start[s] * v
+        weight += [(visits[s] * prob[a] * (np.array(q[a]) - v)).tolist() for a in choices(model, s)]
+    zeros = [0.0] * (len(mean) - 1)
+    return Gathered(list(range(len(prob))), weight, mean.tolist(), mean.tolist(), [0.0, *zeros], zeros)
+
+
+def follow_multipliers(
+    steps: Any, rule: Any, state: GradientState, got: Gathered, squares: list[float]
+) -> list[float]:
+    """C-PG's prices: the multipliers move first."""
+    level = levels(state)
+    for i in range(len(state.dual)):
+        zeta, longest = float(steps.zeta_scale[i]), state.longest[1 + i]
+        shorter = cut(state, 1 + i, abs(got.value[1 + i]))
+        if steps.adaptive_zeta:
+            scale = math.sqrt((level[1] or level[2 + i]) / level[2 + i]) if longest and level[2 + i] else 0.0
+            zeta *= shorter * scale / (math.sqrt(steps.n_outer) * longest) if scale else 0.0
+        state.history[i].append((-got.value[1 + i], zeta, 1.0))
+        state.dual[i] = multiplier(rule.dual, state.history[i], steps.dual_max[i])
+    return [1.0, *state.dual]
+
+
+def barrier_prices(
+    steps: Any, rule: Any, state: GradientState, got: Gathered, squares: list[float]
+) -> list[float]:
+    """LB-SGD's: of the barrier, or the way in."""
+    lower = [v - steps.z * d - steps.bias for v, d in zip(got.value[1:], got.doubt[1:], strict=True)]
+    out = [1.0 if all(a > 0 for a in lower) else 0.0]
+    for a, square in zip(lower, squares[1:], strict=True):
+        out.append(steps.barrier / a if a > 0 else (1 / math.sqrt(square) if square else 0.0))
+    state.dual = out[1:]
+    return out
+
+
+def safe_step(
+    steps: Any, state: GradientState, got: Gathered, price: Any, grads: Any, direction: Any
+) -> float:
+    """LB-SGD's: half of every lower bound stays, and the barrier's curvature is minded."""
+    m, length = len(state.dual), float(np.linalg.norm(direction))
+    smooth = []
+    for k in range(1 + m):
+        given = float(steps.smoothness[k])
+        smooth.append(given or state.longest[1 + m + k] / steps.reach)
+        if not given:
+            cut(state, 1 + m + k, float(np.linalg.norm(grads[k])))
+    if not any(smooth) or length == 0:
+        return 0.0
+    curvature, bound = price[0] * smooth[0], math.inf
+    for k in range(1, 1 + m):
+        along = abs(float(grads[k] @ direction)) / length
+        a = got.value[k] - steps.z * got.doubt[k] - steps.bias
+        if a > 0:
+            bound = min(bound, a / (2 * along + math.sqrt(a * smooth[k])))
+            curvature += price[k] * (10 * smooth[k] + 8 * along**2 / a)
+        else:
+            curvature += price[k] * smooth[k]
+    return min(1 / curvature, bound / length)
+
+
+def advance_gradients(
+    model: Model, phi: Any, source: Any, rule: Any, steps: Any, state: GradientState, size: Any, n_steps: int
+) -> None:
+    """Outer steps of C-PG or LB-SGD, as the rule says."""
+    primal_dual, m = hasattr(rule, "dual"), len(state.dual)
+    for _ in range(n_steps):
+        prob = refresh_all(model, phi, state.theta)
+        sampled = hasattr(source, "tail")
+        got = gather_recorded(model, source, prob, state, size) if sampled else gather_known(model, prob)
+        scores = np.array(collect_scores(model, phi, prob, got.pair, state.theta))
+        grads = np.array(got.weight).T @ scores
+        squares = (grads**2).sum(axis=1).tolist()
+        price = (follow_multipliers if primal_dual else barrier_prices)(steps, rule, state, got, squares)
+        direction = np.array(price) @ grads
+        norm = float(direction @ direction)
+        if primal_dual:
+            eta, level = float(steps.eta_scale), levels(state)[0]
+            if steps.adaptive_eta:
+                eta *= cut(state, 0, math.sqrt(norm))
+                eta = eta / math.sqrt(steps.n_outer * level) if level else 0.0
+            fold(state, [norm, *squares, *(got.losses or [0.0] * m)], 0)
+        else:
+            eta = safe_step(steps, state, got, price, grads, direction)
+        state.theta = (np.array(state.theta) + eta * direction).tolist()
+        state.sums = [a + b for a, b in zip(state.sums, got.mean + state.dual, strict=True)]
         state.outer += 1
 
 
@@ -1876,7 +2104,7 @@ class AverageActorCritic:
         self.outer = self.samples = 0
 
 
-def trajectories(
+def average_trajectories(
     model: Model, prob: list[float], steps: Any, state: AverageActorCritic, n: int
 ) -> list[list[tuple[int, int]]]:
     """n lists of transitions, each from a pair to the next one, all on one chain."""
@@ -1932,7 +2160,7 @@ def pd_nac_average(
         if not steps.carry_over:
             state.critic[:] = state.mean[:] = 0.0
         square, count = np.zeros(1 + m), 0
-        for way in trajectories(model, prob, steps, state, n):
+        for way in average_trajectories(model, prob, steps, state, n):
             pushes, moves = [], []
             for here, then in way:
                 excess = signals[here] - state.mean
@@ -1945,7 +2173,7 @@ def pd_nac_average(
             state.critic = state.critic + steps.rate * multi_level(moves)
             state.mean = np.clip(state.mean + steps.pace * multi_level(pushes), -1.0, 1.0)
         price, omega = np.append(1.0, state.dual), np.zeros(len(state.theta))
-        for way in trajectories(model, prob, steps, state, n):
+        for way in average_trajectories(model, prob, steps, state, n):
             moves = []
             for here, then in way:
                 ahead = state.critic @ (means[owner(model, then)] - means[owner(model, here)])

@@ -117,6 +117,39 @@ def test_bits_do_not_depend_on_threads_pieces_or_company(algorithm: type[Algorit
     np.testing.assert_array_equal(rest.trace.kept, whole.trace.kept)
 
 
+FORMED = [
+    (name, dual)
+    for name in ("pd-anpg", "npg-pd", "npg-pd-softmax", "c-npg-pda")
+    for dual in ("pi", "optimistic")
+]
+
+
+@pytest.mark.parametrize(("name", "dual"), FORMED)
+def test_forms_of_the_multiplier(name: str, dual: str, tmp_path) -> None:
+    """Another multiplier than the plain one from the same samples; saved and resumed, the same bits."""
+    kind: Any = ALGORITHMS[name]
+    plain, made = (
+        dataclasses.replace(kind.for_samples(MODEL, SAMPLES), outer=12, dual=d) for d in ("plain", dual)
+    )
+    whole = fc.solve(MODEL, made, seed=5, replicates=2, optimum=BEST, trace=4)
+    other = fc.solve(MODEL, plain, seed=5, replicates=2, optimum=BEST, trace=4)
+    assert (other.trace.duals[:, 1:] != whole.trace.duals[:, 1:]).any()
+
+    def stop(progress: Any) -> None:
+        if progress.outer >= 5:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.npz"
+    fc.solve(
+        MODEL, made, seed=5, replicates=2, piece=1, optimum=BEST, trace=4, progress=stop, checkpoint=path
+    )
+    rest = fc.resume(fc.load_run(path, MODEL, optimum=BEST))
+    for part, value in rest.run.state._asdict().items():
+        np.testing.assert_array_equal(value, getattr(whole.run.state, part), err_msg=part)
+    with pytest.raises(fc.SettingError, match="dual"):
+        kind(dual="damped")
+
+
 @each
 def test_it_learns(algorithm: type[Algorithm]) -> None:
     """From the uniform policy's error to a third of it at most, on two constraints and uneven action sets."""

@@ -118,7 +118,7 @@ def test_runs_replay(name: str, architecture: int) -> None:
     run.advance(1, 7, run.work())
     state = naive.State(len(start), cmdp.n_constraints, 2, naive.streams(SEED, 1, LANES))
     state.theta, state.control = start, run.state.control[0].tolist()
-    naive.advance(naive.plain(cmdp), net, run.solver, run.steps, state, 7)
+    naive.advance(naive.plain(cmdp), net, run.solver, run.form, run.steps, state, 7)
     assert run.state.samples[1] == state.samples
     assert run.state.rng[1].tolist() == naive.state_words(state.rng)
     assert np.abs(run.state.theta[1] - start).max() > 1e-3

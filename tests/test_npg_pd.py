@@ -116,6 +116,8 @@ SOFTMAX = {
     "defaults": fc.NPGPDSoftmax(outer=7),
     "three rollouts": fc.NPGPDSoftmax(outer=6, rollouts=3, c_eta=2.0, c_zeta=0.5),
     "constant steps": fc.NPGPDSoftmax(outer=6, eta=0.05, zeta=0.02, lambda_max=0.5),
+    "optimistic": fc.NPGPDSoftmax(outer=6, dual="optimistic", c_zeta=3.0),
+    "controlled": fc.NPGPDSoftmax(outer=6, rollouts=2, dual="pi"),
 }
 
 
@@ -126,7 +128,7 @@ def test_softmax_replay(cmdp: fc.CMDP, settings: fc.NPGPDSoftmax) -> None:
     run = settings.run(problem, 20, 2)
     run.advance(1, settings.outer, run.work())
     state = naive.State(cmdp.n_choices, cmdp.n_constraints, 0, naive.streams(20, 1, LANES))
-    naive.advance_softmax(naive.plain(cmdp), run.steps, state, settings.outer)
+    naive.advance_softmax(naive.plain(cmdp), run.form, run.steps, state, settings.outer)
     got = run.state
     assert got.outer.tolist() == [0, state.outer] == [0, settings.outer]
     assert got.samples.tolist() == [0, state.samples]
@@ -143,7 +145,7 @@ def test_softmax_overflow_stops_a_replicate() -> None:
     run = fc.NPGPDSoftmax(outer=9, eta=1e308).run(problem, 20, 1)
     run.advance(0, 9, run.work())
     state = naive.State(cmdp.n_choices, 1, 0, naive.streams(20, 0, LANES))
-    naive.advance_softmax(naive.plain(cmdp), run.steps, state, 9)
+    naive.advance_softmax(naive.plain(cmdp), run.form, run.steps, state, 9)
     assert run.state.failed.tolist() == [state.failed]
     assert state.failed >= 0
     assert np.isfinite(run.state.theta).all()

@@ -93,7 +93,8 @@ SETTINGS = {
     ),
     "projected": NPGPD(outer=9, inner=12, pilot=1, average="weighted", step=3.0, radius=0.4),
     "regularised": PDRANPG(outer=9, inner=9, pilot=1, tau=0.3, zeta=0.4),
-    "conservative": CNPGPDA(outer=9, inner=9, pilot=1, kappa=0.05),
+    "conservative": CNPGPDA(outer=9, inner=9, pilot=1, kappa=0.05, dual="optimistic"),
+    "controlled": PDANPG(outer=9, inner=9, pilot=1, dual="pi", c_zeta=3.0),
 }
 
 
@@ -134,7 +135,7 @@ def compare_runs(cmdp: CMDP, kind: str, settings: PrimalDual, on_demand: bool) -
 
     state = naive.State(phi.shape[1], cmdp.n_constraints, settings.pilot, naive.streams(SEED, 1, LANES))
     state.control = run.state.control[0].tolist()  # of a replicate that has not moved
-    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.steps, state, n_steps)
+    naive.advance(naive.plain(cmdp, exact), phi.tolist(), run.solver, run.form, run.steps, state, n_steps)
     got = run.state
     assert got.outer.tolist() == [-settings.pilot, state.outer]
     assert got.samples.tolist() == [0, state.samples]
@@ -154,7 +155,9 @@ def test_overflow_stops_a_replicate(policy: Any) -> None:
     run.advance(0, 7, run.work())
     state = naive.State(cmdp.n_choices, 1, 2, naive.streams(SEED, 0, LANES))
     state.control = run.state.control[0].tolist()
-    naive.advance(naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.steps, state, 7)
+    naive.advance(
+        naive.plain(cmdp), naive.identity(cmdp.n_choices), run.solver, run.form, run.steps, state, 7
+    )
     assert run.state.failed.tolist() == [state.failed] == [0]
     assert run.state.samples.tolist() == [state.samples]
     assert run.state.outer.tolist() == [state.outer] == [-2]

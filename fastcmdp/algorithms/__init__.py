@@ -6,8 +6,10 @@ from fastcmdp.algorithms.al_pqa import ALPQA
 from fastcmdp.algorithms.arnpg_epd import ARNPG
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.algorithms.c_npg_pda import CNPGPDA
+from fastcmdp.algorithms.c_pg import CPG
 from fastcmdp.algorithms.crpo import CRPO
 from fastcmdp.algorithms.crpo_softmax import CRPOSoftmax
+from fastcmdp.algorithms.lb_sgd import LBSGD
 from fastcmdp.algorithms.npg_pd import NPGPD
 from fastcmdp.algorithms.npg_pd_softmax import NPGPDSoftmax
 from fastcmdp.algorithms.opg_pd import OPGPD
@@ -43,6 +45,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         PIPD,
         ALPQA,
         ARNPG,
+        CPG,
+        LBSGD,
     )
 }
 
@@ -51,7 +55,9 @@ __all__ = [
     "ALPQA",
     "ARNPG",
     "CNPGPDA",
+    "CPG",
     "CRPO",
+    "LBSGD",
     "NPGPD",
     "OPGPD",
     "PDANPG",

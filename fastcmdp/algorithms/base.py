@@ -15,6 +15,7 @@ from fastcmdp.check import MOST, is_finite, is_positive, require
 from fastcmdp.check import whole as whole_number
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, SettingError
+from fastcmdp.kernels.learning import duals
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace, new_row_space
@@ -67,6 +68,13 @@ def dual_cap(world: World, cap: Any, factor: float = 2.0) -> NDArray[np.float64]
     if m == 0 or slater is None or not slater > 0:
         return np.full(m, np.inf)
     return np.full(m, factor / ((1.0 - cmdp.gamma) * slater))
+
+
+DUALS: dict[str, Any] = {
+    "plain": duals.Ascent(),
+    "pi": duals.Damped(damping=1.0, follow=3.0),
+    "optimistic": duals.Optimistic(),
+}  # the forms of multiplier by the names that ``dual=`` of a method takes
 
 
 def check_samples(samples: Any) -> None:

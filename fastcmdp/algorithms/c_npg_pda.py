@@ -67,6 +67,8 @@ class CNPGPDA(PrimalDual):
     lambda_max : float, sequence or None
         Cap of the multipliers, one or one a constraint, in the user's units. None: 4 / ((1-gamma) c_slater) where the
         Slater value is known, else no cap.
+    dual : "plain", "pi" or "optimistic"
+        How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
     eta, zeta, c_eta, c_zeta, dual_estimate, pilot
         As of `PDANPG`.
     step : float or None

@@ -69,6 +69,8 @@ class NPGPD(PrimalDual):
         Learning rates (eta_1, eta_2 of the source) of theta and of the multipliers (zeta: one, or one a constraint),
         in kernel units and constant; the source has T^-1/2 for both. None: measured along the run, see
         `fastcmdp.algorithms.primal_dual`.
+    dual : "plain", "pi" or "optimistic"
+        How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
     c_eta, c_zeta, lambda_max, dual_estimate, pilot
         As of `PDANPG`.
     average : "uniform" or "weighted"

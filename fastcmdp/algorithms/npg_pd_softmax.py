@@ -33,14 +33,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import Algorithm, Run, check_constants, dual_cap, relative_target, whole
+from fastcmdp.algorithms.base import (
+    DUALS,
+    Algorithm,
+    Run,
+    check_constants,
+    check_words,
+    dual_cap,
+    relative_target,
+    whole,
+)
 from fastcmdp.algorithms.primal_dual import learning_rates
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import npg_pd_softmax
+from fastcmdp.kernels.learning import duals
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -66,6 +76,8 @@ class NPGPDSoftmax(Algorithm):
     lambda_max : float, sequence or None
         Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) where the
         Slater value is known, else no cap.
+    dual : "plain", "pi" or "optimistic"
+        How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
 
     Raises
     ------
@@ -86,6 +98,7 @@ class NPGPDSoftmax(Algorithm):
     c_eta: float = 1.0
     c_zeta: float = 1.0
     lambda_max: float | Sequence[float] | None = None
+    dual: Literal["plain", "pi", "optimistic"] = "plain"
 
     name: ClassVar[str] = "npg-pd-softmax"
     tabular_only: ClassVar[bool] = True
@@ -94,6 +107,7 @@ class NPGPDSoftmax(Algorithm):
 
     def __post_init__(self) -> None:
         self.check({"outer": 1, "rollouts": 1}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max"))
+        check_words(self, {"dual": tuple(DUALS)})
 
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one outer step: M rollouts of mean length gamma/(1-gamma) for every choice."""
@@ -126,6 +140,7 @@ class NPGPDSoftmaxRun(Run):
     def __init__(self, settings: NPGPDSoftmax, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
         cmdp, m = world.table, world.table.n_constraints
+        self.form = DUALS[settings.dual]
         self.steps = npg_pd_softmax.Steps(
             n_outer=settings.outer,
             n_rollouts=settings.rollouts,
@@ -135,6 +150,7 @@ class NPGPDSoftmaxRun(Run):
         )
         self.state = npg_pd_softmax.RunState(
             **self.common_state(seed, replicates),
+            memory=np.zeros((replicates, m, duals.width(self.form))),
             **self.measured_levels(replicates, 2 + m, 1 + m),
             centre=np.zeros((replicates, 1 + m)),
         )
@@ -159,6 +175,7 @@ class NPGPDSoftmaxRun(Run):
         npg_pd_softmax.advance(
             self.world.tables,
             self.world.policy.data,
+            self.form,
             self.steps,
             self.state,
             self.actions[r],

@@ -67,6 +67,8 @@ class PDANPG(PrimalDual):
     lambda_max : float, sequence or None
         Cap of the multipliers, one or one a constraint, in the user's units. None: 2 / ((1-gamma) c_slater) as in
         Theorem 1 where the Slater value is known, else no cap.
+    dual : "plain", "pi" or "optimistic"
+        How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
     dual_estimate : "fresh" or "inner"
         J_c for the dual step from a rollout of its own (the paper), or the mean over the H occupancy rollouts
         at hand: also unbiased, H times less variance, no sample more.

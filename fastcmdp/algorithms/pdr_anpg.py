@@ -22,10 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from fastcmdp.algorithms.base import Output, check_constants, relative_target
+from fastcmdp.algorithms.base import Output, check_constants, check_words, relative_target
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm.pdr_anpg import Regularised
+from fastcmdp.kernels.learning.duals import Ridge
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -38,6 +39,8 @@ class PDRANPG(PDANPG):
     ----------
     outer, inner, eta, zeta, c_eta, c_zeta, lambda_max, dual_estimate, pilot, margin
         As of `PDANPG`.
+    dual : "plain"
+        The ridge is its form.
     g_squared, mu_f, kappa, alpha, beta, xi, delta, method, average, kappa_tilde
         As of `PDANPG`, for the inner loop.
     tau : float
@@ -67,10 +70,15 @@ class PDRANPG(PDANPG):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check(positive=("tau",))
+        check_words(self, {"dual": ("plain",)})
 
     def solver(self, world: World) -> Any:
         """The ASGD steps, and the weight of the entropy."""
         return Regularised(self.momentum(world.policy.score_bound), self.tau)
+
+    def form(self) -> Ridge:
+        """The form of the multipliers."""
+        return Ridge(self.tau)
 
     @classmethod
     def for_epsilon(

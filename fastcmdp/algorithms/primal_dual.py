@@ -23,6 +23,15 @@ longer than all before it, in the natural norm or in |J_ci estimate - margin|, i
 policy that has just found a reward does not jump. Cuts become rare, and those of a whole run add up to less than its
 longest step (``kernels/learning/levels.py``). This rule is the project's own, and no theorem covers it. With ``eta=``
 and ``zeta=`` given, the recursion is the published one.
+
+Multipliers. ``dual="plain"`` is the recursion above, and what the theorems are about. With e = margin - J_c estimate,
+
+    "optimistic":  lambda <- clip(lambda + zeta (2 e - e of the step before), 0, lambda_max)
+    "pi":          s <- s + min(1, 3 w) (e - s),  I <- clip(I + zeta e, 0, lambda_max),
+                   lambda = clip(I + (2 zeta / w) s, 0, lambda_max),       w = K^-1/2
+
+damp the swings of policy and multiplier, whose frequency is of the order w with rates of the order K^-1/2 (derived);
+the filter keeps most of one step's noise out. No theorem is known for either from samples.
 """
 
 from __future__ import annotations
@@ -35,10 +44,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, Run, check_words, dual_cap, per_constraint
+from fastcmdp.algorithms.base import DUALS, Algorithm, Run, check_words, dual_cap, per_constraint
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_anpg
-from fastcmdp.kernels.learning import asgd
+from fastcmdp.kernels.learning import asgd, duals
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -65,7 +74,7 @@ class PrimalDual(Algorithm):
     ----------
     outer, inner : int
         K outer steps of H inner steps. One outer step draws 3 H + 1 rollouts of mean length gamma / (1 - gamma).
-    eta, zeta, c_eta, c_zeta, lambda_max, dual_estimate, pilot
+    eta, zeta, c_eta, c_zeta, lambda_max, dual, dual_estimate, pilot
         See the methods.
     cap_factor : float
         The default cap is this over (1-gamma) c_slater.
@@ -82,6 +91,7 @@ class PrimalDual(Algorithm):
     c_eta: float = 1.0
     c_zeta: float = 1.0
     lambda_max: float | Sequence[float] | None = None
+    dual: Literal["plain", "pi", "optimistic"] = "plain"
     dual_estimate: Literal["fresh", "inner"] = "fresh"
     pilot: int = 40
 
@@ -89,11 +99,15 @@ class PrimalDual(Algorithm):
         self.check(
             {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max")
         )
-        check_words(self, {"dual_estimate": ("fresh", "inner")})
+        check_words(self, {"dual": tuple(DUALS), "dual_estimate": ("fresh", "inner")})
 
     def solver(self, world: World) -> Any:
         """What the kernel takes as inner solver."""
         raise NotImplementedError
+
+    def form(self) -> Any:
+        """The form of the multipliers, as the kernel takes it."""
+        return DUALS[self.dual]
 
     def n_skipped(self) -> int:
         """Inner steps before the average of omega begins, for solvers that average evenly."""
@@ -128,7 +142,7 @@ class PrimalDualRun(Run):
     def __init__(self, settings: PrimalDual, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
         cmdp, m = world.model, world.model.n_constraints
-        self.solver = settings.solver(world)
+        self.solver, self.form = settings.solver(world), settings.form()
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
@@ -142,6 +156,7 @@ class PrimalDualRun(Run):
         )
         self.state = pd_anpg.RunState(
             **self.common_state(seed, replicates),
+            memory=np.zeros((replicates, m, duals.width(self.form))),
             **self.measured_levels(replicates, 2 + m, 1 + m),
             control=np.tile(self._first_control(), (replicates, 1)),
         )
@@ -185,6 +200,6 @@ class PrimalDualRun(Run):
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
         """Make up to n_steps outer steps (pilot steps included) of replicate r."""
         pd_anpg.advance(
-            self.world.tables, self.world.policy.data, self.solver, self.steps, self.state,
-            self.actions[r], work, r, n_steps,
+            self.world.tables, self.world.policy.data, self.solver, self.form, self.steps,
+            self.state, self.actions[r], work, r, n_steps,
         )  # fmt: skip

@@ -63,6 +63,10 @@ class RPGPD(TabularPrimalDual):
         super().__post_init__()
         self.check(positive=("tau",))
 
+    def shortest_runs(self) -> dict[str, Any]:
+        """Without optimism long steps swing up: the policy's are of the order K^-1/2; the multipliers' may be long."""
+        return {"shortest_eta": float(self.outer), "shortest_zeta": 1.0}
+
     def rule(self, cmdp: CMDP) -> Entropic:
         """The policy's step."""
         return Entropic(self.tau)

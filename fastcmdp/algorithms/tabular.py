@@ -56,6 +56,7 @@ class TabularPrimalDual(Algorithm):
     """
 
     tabular_only: ClassVar[bool] = True
+    version: ClassVar[int] = 2
     output: ClassVar[Output] = Output(after=True, last=0.0)
     extra: ClassVar[int] = 0
     ahead: ClassVar[bool] = False
@@ -86,6 +87,10 @@ class TabularPrimalDual(Algorithm):
     def rates(self, cmdp: CMDP) -> dict[str, Any]:
         """What the kernel's Steps take of eta and zeta."""
         return learning_rates(self, cmdp)
+
+    def shortest_runs(self) -> dict[str, Any]:
+        """Outer steps of a run whose measured steps are as long as they get, policy's and multipliers'."""
+        return {"shortest_eta": 10.0, "shortest_zeta": 10.0}
 
     def base(self, theta: NDArray[np.float64], prob: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the rule keeps, before the first step; from the parameters and the policy, float64[C]."""
@@ -161,6 +166,7 @@ class TabularRun(Run):
             n_sweeps=settings.n_sweeps,
             gamma=cmdp.gamma,
             **settings.rates(cmdp),
+            **settings.shortest_runs(),
             dual_max=dual_cap(world, settings.lambda_max),
             ahead=settings.ahead,
             each=settings.each,
@@ -171,7 +177,9 @@ class TabularRun(Run):
             **self.common_state(seed, replicates),
             memory=np.zeros((replicates, m, width)),
             base=np.zeros((replicates, cmdp.n_choices)),
-            **self.measured_levels(replicates, 2 + 2 * m, 1 + m),
+            **self.measured_levels(replicates, 3 + 3 * m, 1 + m),
+            before=np.zeros((replicates, cmdp.n_choices)),
+            last_value=np.zeros((replicates, m)),
         )
         self.set_up_actions()
         for r, prob in enumerate(self.policies()):

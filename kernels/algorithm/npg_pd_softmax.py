@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.learning.duals import move
 from fastcmdp.kernels.learning.levels import MEMORY, cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.rollouts import rollouts
@@ -33,6 +34,7 @@ class RunState(NamedTuple):
 
     theta: np.ndarray  # float64[R, C]
     dual: np.ndarray  # float64[R, m]
+    memory: np.ndarray  # float64[R, m, width]: of the multipliers, see duals
     rng: np.ndarray  # uint64[R, 4, LANES]
     outer: np.ndarray  # int64[R]
     samples: np.ndarray  # int64[R]
@@ -114,8 +116,8 @@ def advantage_lagrangian(state_to_choice, prob, dual, estimate):
 
 
 @kernel
-def advance(tables, policy, steps, state, actions, work, r, n_steps):
-    """Make n_steps outer steps of replicate r, whose policy is ``actions``.
+def advance(tables, policy, form, steps, state, actions, work, r, n_steps):
+    """Make n_steps outer steps of replicate r, whose policy is ``actions``, with a form of multiplier as PD-ANPG's.
 
     It stops early where a number ceases to be finite.
     """
@@ -144,7 +146,7 @@ def advance(tables, policy, steps, state, actions, work, r, n_steps):
                 zeta *= dual_rate(level_of(state, r, 1), level_of(state, r, 2 + i), root)
                 zeta *= cut(state, r, 1 + i, abs(work.value[1 + i]))
             sums[1 + m + i] += dual[i]
-            dual[i] = min(max(dual[i] - zeta * work.value[1 + i], 0.0), steps.dual_max[i])
+            dual[i] = move(form, state.memory[r, i], -work.value[1 + i], zeta, 1.0 / root, steps.dual_max[i])
         step = steps.eta_scale
         if steps.adaptive_eta:
             level = level_of(state, r, 0)

@@ -1,7 +1,8 @@
 """The outer loop of PD-ANPG (Algorithm 2 of the paper) on a model or a simulator, for any inner solver.
 
-The solver is data: `Momentum` stands for ASGD (or plain SGD), `Projected` for the inner loop of NPG-PD; the code is
-picked by its class.
+The solver is data: `Momentum` stands for ASGD (or plain SGD), `Projected` for the inner loop of NPG-PD; and so is the
+form in which multipliers follow violations (`duals`), with pace K^-1/2, the order of what rates of order K^-1/2 swing
+with. Their classes pick the code.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
 from fastcmdp.kernels.learning.control import add_estimates
+from fastcmdp.kernels.learning.duals import move
 from fastcmdp.kernels.learning.levels import cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
 from fastcmdp.kernels.policy.softmax import refresh_touched
@@ -53,6 +55,7 @@ class RunState(NamedTuple):
 
     theta: np.ndarray  # float64[R, d]
     dual: np.ndarray  # float64[R, m]
+    memory: np.ndarray  # float64[R, m, width]: of the multipliers, see duals
     rng: np.ndarray  # uint64[R, 4, LANES]
     outer: np.ndarray  # int64[R]: outer steps done; -n_pilot at the start
     samples: np.ndarray  # int64[R]: transitions drawn
@@ -180,18 +183,8 @@ def add_nothing(solver, tables, actions, last_pair, target):
     pass
 
 
-@generic("solver")
-def ridge(solver):
-    """Weight of lambda^2 / 2 in the Lagrangian: the dual step forgets at this rate times zeta."""
-
-
-@ridge.otherwise
-def no_ridge(solver):
-    return 0.0
-
-
 @kernel
-def move_duals(solver, steps, state, total, r, n_inner, root_k):
+def move_duals(form, steps, state, total, r, n_inner, root_k):
     """The dual step of replicate r, from the batch's estimates of J; in a pilot step its lengths are measured only."""
     dual = state.dual[r]
     m = dual.shape[0]
@@ -205,13 +198,12 @@ def move_duals(solver, steps, state, total, r, n_inner, root_k):
             zeta *= cut(state, r, 1 + i, abs(estimate - steps.margin[i]))
         if state.outer[r] >= 0:
             state.sums[r, 1 + m + i] += dual[i]
-            kept = max(1.0 - zeta * ridge(solver), 0.0) * dual[i]
-            moved = kept - zeta * (estimate - steps.margin[i])
-            dual[i] = min(max(moved, 0.0), steps.dual_max[i])
+            violation = steps.margin[i] - estimate
+            dual[i] = move(form, state.memory[r, i], violation, zeta, 1.0 / root_k, steps.dual_max[i])
 
 
 @kernel
-def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
+def advance(tables, policy, solver, form, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``; pilot steps count.
 
     It stops early where a number ceases to be finite.
@@ -249,7 +241,7 @@ def advance(tables, policy, solver, steps, state, actions, work, r, n_steps):
         if learning:
             n = n_inner + 1 if steps.fresh else n_inner
             add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
-        move_duals(solver, steps, state, work.occupancy_total, r, n_inner, root_k)
+        move_duals(form, steps, state, work.occupancy_total, r, n_inner, root_k)
         eta = steps.eta_scale
         if steps.adaptive_eta:
             level = level_of(state, r, 0)

@@ -1,4 +1,4 @@
-"""What PDR-ANPG adds to the outer loop of PD-ANPG: entropy in the targets, ridge in the dual step.
+"""What PDR-ANPG adds to the outer loop of PD-ANPG: entropy in the targets. Its dual step is `Ridge` of duals.
 
 The entropy's advantage needs no rollout of its own: the last pair (s_T, a_T) of a rollout of geometric length has the
 discounted law of the pairs after its start, so that -log pi(a_T|s_T) / (1-gamma) estimates without bias the sum that
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fastcmdp.kernels.algorithm.pd_anpg import add_bonus, prepare, ridge, solve
+from fastcmdp.kernels.algorithm.pd_anpg import add_bonus, prepare, solve
 from fastcmdp.kernels.learning.asgd import Momentum, asgd, fill_weights
 
 
@@ -29,11 +29,6 @@ def prepare_momentum_of(solver, n_skipped, weights):
 @solve.on(Regularised)
 def accelerate_regularised(solver, scores, weights, target, n_pairs, n_slots, inner, omega):
     asgd(scores, solver.momentum, weights, target, n_pairs, n_slots, inner, omega)
-
-
-@ridge.on(Regularised)
-def ridge_of(solver):
-    return solver.tau
 
 
 @add_bonus.on(Regularised)

@@ -10,10 +10,15 @@ the table comes from a `source` of `q_tables`. With lambda_0 = 0 and for k = 0..
 
 Steps are eta / (1-gamma) and zeta as they are given, or measured along the run,
 
-    step = c_eta sqrt(2 log A) / sqrt(K N_k),    zeta_i = c_zeta sqrt(N_r / N_ci) / (sqrt(K) max |J_ci| so far),
+    step   = c_eta sqrt(2 log A) / sqrt(n N_L + K D_L),
+    zeta_i = c_zeta sqrt(N_r / N_ci) / sqrt(n' max J_ci^2 so far + K D_ci),
 
-N_f the level of the mean over states of the variance of Q_f over actions, evenly weighted, which does not vanish as
-policies become certain; all of the outer steps before k (`levels`), so that the first only measures.
+n and n' 10 (`shortest_eta`, `shortest_zeta`), K the evaluations of the whole run. N_f is the level of the mean over
+states of the variance of Q_f over actions, evenly weighted, which does not vanish as policies become certain; D_L is
+that of the change of Q_L from one evaluation to the next, D_ci the level of the squared change of J_ci. Under noise the
+change is the noise, and steps are of the order K^-1/2 of averages; with exact values it is what the step itself moves,
+and steps are as long as the game is smooth: the step size of optimistic gradients, whose regret the changes bound. All
+levels are of the outer steps before (`levels`), so that the first, and without sweeps the second, only measures.
 """
 
 from __future__ import annotations
@@ -45,6 +50,8 @@ class Steps(NamedTuple):
     zeta_scale: np.ndarray  # float64[m]
     adaptive_eta: bool
     adaptive_zeta: bool
+    shortest_eta: float  # outer steps of a run whose measured steps are as long as they get: of the policy
+    shortest_zeta: float  # and of the multipliers
     dual_max: np.ndarray  # float64[m]
     ahead: bool  # the policy's step uses the multiplier that this step's J_c has moved
     each: bool  # and every sweep moves it anew, from the multiplier of the outer step before
@@ -62,8 +69,10 @@ class RunState(NamedTuple):
     outer: np.ndarray  # int64[R]
     samples: np.ndarray  # int64[R]
     failed: np.ndarray  # int64[R]
-    recent: np.ndarray  # float64[R, 2+2m]: levels of Q_L, Q_r, Q_ci evenly weighted; of Q_ci under the policy
-    average: np.ndarray  # float64[R, 2+2m]
+    before: np.ndarray  # float64[R, C]: Q hat of r + lambda c as the last evaluation had it
+    last_value: np.ndarray  # float64[R, m]: J_c hat of the outer step before
+    recent: np.ndarray  # float64[R, 3+3m]: levels of Q_L, Q_r, Q_ci; of Q_ci under the policy; D_L, D_ci
+    average: np.ndarray  # float64[R, 3+3m]
     longest: np.ndarray  # float64[R, 1+m]: largest root of the level of Q_L and |J_ci| so far
     sums: np.ndarray  # float64[R, 1+2m]: of the estimates of J and of the multipliers that policies used
 
@@ -148,16 +157,42 @@ def measure(tables, prob, estimate, r, state):
 
 
 @kernel
+def change_of(tables, prob, x, before):
+    """Evenly weighted variance of x - before; then x takes the place of before."""
+    for q in range(x.shape[0]):
+        before[q] = x[q] - before[q]
+    change = spread_over_actions(tables.state_to_choice, prob, before, True)
+    before[:] = x
+    return change
+
+
+@kernel
+def measure_changes(steps, state, change, work, r):
+    """Fold the levels of the changes in: of Q_L, summed over sweeps, and of J_c; the first evaluation has none."""
+    m = work.price.shape[0]
+    for i in range(m):
+        moved = work.value[1 + i] - state.last_value[r, i]
+        state.last_value[r, i] = work.value[1 + i]
+        if state.outer[r] > 0:
+            update_level(state, r, 3 + 2 * m + i, moved * moved, -1)
+    n_changes = steps.n_sweeps - (1 if state.outer[r] == 0 else 0)
+    if n_changes > 0:
+        update_level(state, r, 2 + 2 * m, change / n_changes, 0 if steps.n_sweeps > 1 else -1)
+
+
+@kernel
 def choose_rates(tables, steps, state, work, r):
     """The rates of this outer step, from the levels before it: zeta and pace to work; the logits' step is returned."""
     m = work.value.shape[0] - 1
-    root = math.sqrt(steps.n_outer * steps.n_sweeps)
     norm = spread_over_actions(tables.state_to_choice, work.anchor, work.lagrangian, True)
+    quiet = 1 if steps.n_sweeps == 1 else 0  # outer steps without a change to measure
     step = steps.eta_scale * tables.horizon
     if steps.adaptive_eta:
+        changes = steps.n_outer * steps.n_sweeps * level_of(state, r, 2 + 2 * m)
         level = level_of(state, r, 0)
         step = steps.eta_scale * cut(state, r, 0, math.sqrt(norm))
-        step = step / (root * math.sqrt(level)) if level > 0.0 else 0.0
+        known = level > 0.0 and state.outer[r] > quiet
+        step = step / math.sqrt(steps.shortest_eta * level + changes) if known else 0.0
     update_level(state, r, 0, norm, 0)
     for i in range(m):
         longest = state.longest[r, 1 + i]
@@ -165,9 +200,10 @@ def choose_rates(tables, steps, state, work, r):
         zeta = steps.zeta_scale[i]
         if steps.adaptive_zeta:
             reward, cost = level_of(state, r, 1), level_of(state, r, 2 + i)
-            known = longest > 0.0 and cost > 0.0
+            known = longest > 0.0 and cost > 0.0 and state.outer[r] > quiet
             scale = math.sqrt((reward if reward > 0.0 else cost) / cost) if known else 0.0
-            zeta *= shorter * scale / (math.sqrt(steps.n_outer) * longest) if known else 0.0
+            changes = steps.n_outer * level_of(state, r, 3 + 2 * m + i)
+            zeta *= shorter * scale / math.sqrt(steps.shortest_zeta * longest**2 + changes) if known else 0.0
         work.rate[i] = zeta
         square = step * zeta * level_of(state, r, 2 + m + i) * tables.horizon
         work.pace[i] = max(math.sqrt(square), 1.0 / math.sqrt(steps.n_outer))
@@ -212,7 +248,7 @@ def advance(tables, policy, rule, dual, source, steps, state, actions, work, r, 
             break
         log_probabilities(prob, work.anchor)
         work.price[:] = state.dual[r]
-        step, finite = 0.0, True
+        step, change, finite = 0.0, 0.0, True
         for sweep in range(steps.n_sweeps):
             fill_signal(rule, tables, prob, work.anchor, work.signal)
             state.samples[r] += evaluate(
@@ -230,6 +266,8 @@ def advance(tables, policy, rule, dual, source, steps, state, actions, work, r, 
                 work.scratch[:] = state.memory[r]
                 move_duals(dual, steps, work.scratch, work)
             fill_lagrangian(work.estimate, work.price, work.lagrangian)
+            moved = change_of(tables, prob, work.lagrangian, state.before[r])
+            change += moved if sweep + state.outer[r] > 0 else 0.0
             improve(rule, tables, prob, step, state.outer[r] == 0, theta, state.base[r], work)
             for q in range(theta.shape[0]):
                 finite &= math.isfinite(work.lagrangian[q])
@@ -242,6 +280,7 @@ def advance(tables, policy, rule, dual, source, steps, state, actions, work, r, 
         if not finite:
             state.failed[r] = state.outer[r]
             break
+        measure_changes(steps, state, change, work, r)
         state.sums[r, : 1 + m] += work.value
         state.sums[r, 1 + m :] += work.price
         if steps.ahead:
