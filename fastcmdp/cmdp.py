@@ -402,16 +402,16 @@ class CMDP(Units):
         >>> cmdp.with_costs([2.0], 3.0)
         CMDP(1 states, 1 choices, 1 branches, gamma=0.5, maximise reward, cost <= 3)
         """
-        given = numbers_in(cost, "cost").astype(np.float64)
-        if given.shape != (self.n_choices,):
-            raise ModelError(f"cost has shape {given.shape}; ({self.n_choices},) is expected")
-        check_finite(given, lambda q: f"cost of {self._choice_name(q)}")
+        column = numbers_in(cost, "cost").astype(np.float64)
+        if column.shape != (self.n_choices,):
+            raise ModelError(f"cost has shape {column.shape}; ({self.n_choices},) is expected")
+        check_finite(column, lambda q: f"cost of {self._choice_name(q)}")
         m = self.n_constraints
         name = next(n for n in ("cost", *(f"cost {i}" for i in range(m, 2 * m + 2))) if n not in self.names)
         other = object.__new__(CMDP)
         other.__dict__.update(self.__dict__)
         other._set(
-            costs=np.column_stack([self.costs, given]),
+            costs=np.column_stack([self.costs, column]),
             sense=(*self.sense, *senses(sense, 1)),
             names=(*self.names, name),
         )

@@ -148,10 +148,10 @@ def _compile(function: Callable[..., Any], *, keep: bool = True, **options: Any)
 
     @cache
     def callee() -> Any:
-        made = compiler(**options, **callees.options_of(function))(function)
+        linked = compiler(**options, **callees.options_of(function))(function)
         if keep:
-            made._cache = _CalleesOnDisk(function)
-        return made
+            linked._cache = _CalleesOnDisk(function)
+        return linked
 
     compiled.callee = callee
     compiled.get_call_template = lambda *arguments: callee().get_call_template(*arguments)

@@ -122,16 +122,18 @@ class LBSGD(Vanilla):
     def run(self, world: World, seed: int, replicates: int) -> VanillaRun:
         """Set up replicates that have not moved yet."""
         cmdp, m = world.table, world.table.n_constraints
-        given = np.atleast_1d(np.asarray(0.0 if self.smoothness is None else self.smoothness, np.float64))
-        if given.shape not in ((1,), (1 + m,)):
+        curvatures = np.atleast_1d(
+            np.asarray(0.0 if self.smoothness is None else self.smoothness, np.float64)
+        )
+        if curvatures.shape not in ((1,), (1 + m,)):
             raise SettingError(
-                f"smoothness has {given.size} values; give one, or {1 + m}: of the reward and each constraint"
+                f"smoothness has {curvatures.size} values; give one, or {1 + m}: of the reward and each constraint"
             )
         steps = lb_sgd.Steps(
             barrier=self.barrier,
             z=math.sqrt(2.0 * math.log(self.outer * max(m, 1) / self.delta)),
             bias=cmdp.gamma ** self.n_pairs(cmdp.gamma) / (1.0 - cmdp.gamma) if self.trajectories else 0.0,
-            smoothness=np.broadcast_to(given, 1 + m).copy(),
+            smoothness=np.broadcast_to(curvatures, 1 + m).copy(),
             reach=self.reach,
         )
         return VanillaRun(

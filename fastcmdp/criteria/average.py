@@ -45,10 +45,10 @@ def average(rows: PlainRows) -> Restated:
     ModelError
         Policies with several recurrent classes (multichain): two are named.
     """
-    found = _renewal(rows)
-    if found is None:
+    visited = _renewal(rows)
+    if visited is None:
         return _restarting(rows)
-    renewal, weight = found
+    renewal, weight = visited
     gamma = 1.0 - 1.0 / max(2.0, float(weight.max()))
     n, n_choices = rows.n_states, len(rows.choice_to_branch) - 1
     wider = rows._replace(

@@ -137,9 +137,9 @@ def _solved(system: Any, right: Floats) -> Floats:
     )
     options = {"SymmetricMode": True}
     factors = splu(scaled, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-    found = factors.solve(scale * right)
-    found = found + factors.solve(scale * right - scaled @ found)
-    return cast(Floats, scale * found)
+    solution = factors.solve(scale * right)
+    solution = solution + factors.solve(scale * right - scaled @ solution)
+    return cast(Floats, scale * solution)
 
 
 def _room(value: Floats, change: Floats) -> float:
