@@ -122,6 +122,7 @@ class PDANPGCV(Algorithm):
     c_dual: float = 1.0
 
     name: ClassVar[str] = "pd-anpg-cv"
+    version: ClassVar[int] = 2
     simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "corrected"
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
