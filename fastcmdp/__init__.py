@@ -100,8 +100,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "embed":  # a tenth of the time of the import, and for few
+    if name in ("embed", "theory"):  # a part of the time of the import, and for few
         import importlib
 
-        return importlib.import_module("fastcmdp.embed")
+        return importlib.import_module(f"fastcmdp.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

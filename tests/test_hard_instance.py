@@ -55,7 +55,7 @@ def test_members_differ_in_one_probability_and_in_the_value_of_one_action() -> N
 def test_learning_and_specs() -> None:
     cmdp = fc.envs.from_spec("env:hard_instance?n_gadgets=2&gamma=0.8&depth=2")
     assert cmdp.fingerprint() == hard_instance(n_gadgets=2, gamma=0.8, depth=2).fingerprint()
-    result = fc.solve(cmdp, samples=1e6, replicates=2)
+    result = fc.solve(cmdp, samples=1e7, replicates=2)
     assert np.abs(result.last_quarter.gap).max() < 0.03 * result.optimum.reward  # type: ignore[union-attr]
 
 

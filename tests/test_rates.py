@@ -108,6 +108,7 @@ def test_multipliers_drift_by_the_violation(settings: Any) -> None:
     work = run.work()
     run.advance(0, N_SETTLE + getattr(settings, "pilot", 0), work)
     run.state.dual[0] = start = 1e6
+    run.state.memory[0, :, 1] = start  # what its form of multiplier goes on from
     rates = np.empty(N_DRIFT - N_SETTLE)
     longest = run.state.longest[0, 1]
     for k in range(len(rates)):

@@ -22,7 +22,16 @@ from fastcmdp.worlds import TableWorld
 
 MODEL = fc.envs.garnet(n_states=5, n_actions=3, gamma=0.8, seed=3)
 BEST = fc.optimum(MODEL)
-LAST = {"pdr-anpg", "rpg-pd", "opg-pd", "reload", "pi-pd", "al-pqa", "c-pg", "lb-sgd"}  # whose output is the last iterate alone
+LAST = {
+    "pdr-anpg",
+    "rpg-pd",
+    "opg-pd",
+    "reload",
+    "pi-pd",
+    "al-pqa",
+    "c-pg",
+    "lb-sgd",
+}  # whose output is the last iterate alone
 AFTER = {"pmd-pd", "arnpg-epd"} | LAST
 SOME = {"crpo", "crpo-softmax"}
 each = pytest.mark.parametrize("name", list(ALGORITHMS))

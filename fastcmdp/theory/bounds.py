@@ -215,9 +215,8 @@ def second_moment_expansion(at: Point, constants: Constants, n_steps: int) -> In
 
 def _second_order(constants: Constants, n_steps: int, C: float) -> float:
     positive("C", C, SMALLEST)
-    return variance_bound(constants, n_steps) + C * math.exp(
-        -n_steps / (20.0 * constants.kappa)
-    ) * lemma_scale(constants)
+    decay = math.exp(-n_steps / (20.0 * constants.kappa))
+    return variance_bound(constants, n_steps) + C * decay * lemma_scale(constants)
 
 
 def local_convergence_sampled(
