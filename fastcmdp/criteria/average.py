@@ -138,8 +138,8 @@ def _renewal(rows: PlainRows) -> tuple[int, Floats] | None:
     candidates = met[0]
     best: tuple[int, Floats] | None = None
     tried: list[int] = []
-    found, wanted = 0, TRIED if rows.n_states <= SMALL else 2
-    while candidates.size and len(tried) < TRIED and found < wanted:
+    n_timed, n_most = 0, TRIED if rows.n_states <= SMALL else 2
+    while candidates.size and len(tried) < TRIED and n_timed < n_most:
         left = np.setdiff1d(candidates, tried)
         if not left.size:
             break
@@ -159,7 +159,7 @@ def _renewal(rows: PlainRows) -> tuple[int, Floats] | None:
         weight = longest_times(rows, np.ones(rows.n_states, bool), here)
         if np.isinf(weight).any():
             continue
-        found += 1
+        n_timed += 1
         if best is None or weight.max() < best[1].max():
             best = z, weight
     return best
