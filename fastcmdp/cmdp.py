@@ -393,27 +393,41 @@ class CMDP(Units):
         other._set_limits(self.limits)
         return other
 
-    def with_costs(self, cost: npt.ArrayLike, limit: float, sense: str = "<=") -> CMDP:
+    def with_costs(
+        self, cost: npt.ArrayLike, limit: float, sense: str = "<=", name: str | None = None
+    ) -> CMDP:
         """The same model with one constraint more, the last: a cost on choices (C,); it shares the rows of this one.
+
+        Without a ``name`` it is "cost", or "cost" and a number.
+
+        Raises
+        ------
+        ModelError
+            A cost of another shape or not finite; a sense or a limit that is none; a name that is taken.
 
         Examples
         --------
         >>> cmdp = CMDP([0, 1], [0, 1], [0], [1], [1], gamma=0.5)
         >>> cmdp.with_costs([2.0], 3.0)
         CMDP(1 states, 1 choices, 1 branches, gamma=0.5, maximise reward, cost <= 3)
+        >>> cmdp.with_costs([2.0], 3.0, name="energy").names
+        ('reward', 'energy')
         """
         column = numbers_in(cost, "cost").astype(np.float64)
         if column.shape != (self.n_choices,):
             raise ModelError(f"cost has shape {column.shape}; ({self.n_choices},) is expected")
         check_finite(column, lambda q: f"cost of {self._choice_name(q)}")
         m = self.n_constraints
-        name = next(n for n in ("cost", *(f"cost {i}" for i in range(m, 2 * m + 2))) if n not in self.names)
+        if name is None:
+            name = next(
+                n for n in ("cost", *(f"cost {i}" for i in range(m, 2 * m + 2))) if n not in self.names
+            )
         other = object.__new__(CMDP)
         other.__dict__.update(self.__dict__)
         other._set(
             costs=np.column_stack([self.costs, column]),
             sense=(*self.sense, *senses(sense, 1)),
-            names=(*self.names, name),
+            names=signal_names((*self.names, name), m + 1),
         )
         other._set_limits(np.append(self.limits, limit))
         return other

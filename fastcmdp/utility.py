@@ -9,7 +9,8 @@ The step of Frank and Wolfe, with everything in it sampled. For k = 0..K-1, nu_0
 
 Concave constraints g_j >= 0 are limits of round k by their cuts at nu_k, equation (4) of `fastcmdp.exact.utilities`.
 The line search takes off p_j max(0, -g_j), and the same for limits, p_j ten times the ratio of the spreads of grad f
-and grad g_j: along a cut the set is left by the square of the step, and the next cut leads back.
+and grad g_j: along a cut the set is left by the square of the step, and the next cut leads back. Spreads are medians
+over the ends of the segment and its middle: at an end a logarithm's has no bound, in the middle an entropy's may be 0.
 
 The policy is that of nu_K. For exact responses and occupancies the gap falls like 1/K (Jaggi, ICML 2013; recalled);
 with sampled ones no rate is claimed. Variational policy gradients (Zhang et al., NeurIPS 2020) have the same
@@ -18,7 +19,7 @@ pseudo-rewards; a method that starts afresh at each of them is this project's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,13 +141,20 @@ def _seen(nu: Float, episodes: int) -> Float:
 def _between(cmdp: CMDP, utility: Utility, above: Sequence[Utility], nu: Float, response: Float) -> Float:
     """The best point of the segment, what it misses of limits and constraints priced."""
     taken = (nu > 0) | (response > 0)
-    goal = float(np.ptp(utility.gradient(nu)[taken]))
 
-    def price(slope: Float) -> float:
-        return PRICE * goal / max(float(np.ptp(slope[taken])), 1e-300)
+    def spread(f: Callable[[Float], Float]) -> float:
+        points = nu, 0.5 * (nu + response), response
+        return float(np.median([np.ptp(f(point)[taken]) for point in points]))
+
+    goal = spread(utility.gradient) or 1.0  # nothing to gain leaves the limits
+
+    def price(size: float) -> float:
+        return PRICE * goal / size if size > 0.0 else 0.0
 
     limits = cmdp.signals[:, 1:].T
-    prices = np.array([price(row) for row in limits] + [price(g.gradient(nu)) for g in above])
+    prices = np.array(
+        [price(float(np.ptp(row[taken]))) for row in limits] + [price(spread(g.gradient)) for g in above]
+    )
 
     def worth(t: float) -> float:
         point = (1.0 - t) * nu + t * response

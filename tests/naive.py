@@ -2190,8 +2190,10 @@ def pd_nac_average(
         for i in range(m):
             beta = steps.beta[i]
             if steps.adaptive_beta:
-                size = math.sqrt(state.square[1 + i]) * state.largest[1 + i]
-                beta = beta * math.sqrt(state.square[0]) / size if size > 0 else 0.0
+                noise = state.square[1 + i]
+                size = math.sqrt(noise) * state.largest[1 + i]
+                reward = state.square[0] if state.square[0] > 0 else noise
+                beta = beta * math.sqrt(reward) / size if size > 0 else 0.0
             state.dual[i] = min(max(state.dual[i] - beta * state.mean[1 + i], 0.0), steps.dual_max[i])
         state.square += max(0.01, 1 / (state.outer + 1)) * (square / count - state.square)
         state.largest = np.maximum(state.largest, np.abs(state.mean))

@@ -898,3 +898,11 @@ def test_states_may_have_variables() -> None:
 def test_shorthands_of_the_discount_and_the_widest_state() -> None:
     cmdp = CMDP([0, 1, 3], [0, 1, 2, 3], [0, 0, 1], [1, 1, 1], [0, 0, 1], gamma=0.9)
     assert (cmdp.unit, cmdp.horizon, cmdp.widest) == (1 - 0.9, 1 / (1 - 0.9), 2)
+
+
+def test_a_cost_more_has_a_name_of_its_own() -> None:
+    cmdp = CMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 1.0]], [[1.0, 0.0]], gamma=0.5, limits=[9.0])
+    assert cmdp.with_costs([1.0, 2.0], 3.0).names == ("reward", "cost", "cost 1")
+    assert cmdp.with_costs([1.0, 2.0], 3.0, name="energy").names == ("reward", "cost", "energy")
+    with pytest.raises(ModelError, match="different strings"):
+        cmdp.with_costs([1.0, 2.0], 3.0, name="cost")

@@ -345,5 +345,33 @@ def test_the_longest_time_is_the_greatest_where_ends_are_rare(ends: tuple[float,
 
 def test_times_beyond_double_precision_are_refused() -> None:
     transition = np.array([[[1.0 - 1e-12, 1e-12]], [[0.0, 1.0]]])
-    with pytest.raises(ModelError, match="steps in the mean from state 0"):
+    with pytest.raises(ModelError, match=r"steps in the mean from state 0.*probabilities of an end"):
         CMDP.from_arrays(transition, np.array([[1.0], [0.0]]), gamma=1, start=[1.0, 0.0])
+
+
+@pytest.mark.parametrize("rare", [1e-10, 1e-13, 1e-17])
+def test_a_state_that_is_hardly_ever_visited_is_no_state_of_renewal(rare: float) -> None:
+    """State 0 is one; it takes 1 / rare steps to state 1."""
+    cmdp = CMDP.from_arrays([[[1.0 - rare, rare]], [[0.5, 0.5]]], [[1.0], [0.0]], criterion="average")
+    assert cmdp.horizon <= 10.0
+    assert fc.evaluate(cmdp, np.ones(3)).reward == pytest.approx(1.0, abs=1e-9)
+
+
+def test_an_average_of_states_that_are_each_rare_under_some_policy() -> None:
+    """From each of three states an action stays there but for 1e-11: none is visited soon under every policy."""
+    stay = (1.0 - 1.5e-11) * np.eye(3) + 0.5e-11
+    cycle = np.roll(np.eye(3), 1, axis=1)
+    transition = np.stack([stay, 0.9 * cycle + 0.1 / 3], axis=1)
+    reward = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    with pytest.warns(RuntimeWarning, match="or not in 1e\\+09 steps"):
+        cmdp = CMDP.from_arrays(transition, reward, criterion="average")
+    assert fc.evaluate(cmdp, np.tile([0.5, 0.5], 3)).reward == pytest.approx(1 / 3, abs=1e-9)
+
+
+@pytest.mark.parametrize("rare", [1e-11, 1e-17])
+def test_an_average_over_parts_that_are_hardly_ever_left_is_refused(rare: float) -> None:
+    transition = [[[1.0 - rare, rare]], [[rare, 1.0 - rare]]]
+    with pytest.raises(
+        ModelError, match=r"steps to forget where it was.*least probabilities, or give a discount"
+    ):
+        CMDP.from_arrays(transition, [[1.0], [0.0]], criterion="average")

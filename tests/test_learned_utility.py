@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, eye_array
 
 import fastcmdp as fc
 from fastcmdp.exact import at_least, entropy, log_values, maximise
-from fastcmdp.utility import sampled_occupancy
+from fastcmdp.utility import _between, sampled_occupancy
 
 
 def test_sampled_occupancies_are_the_exact_ones() -> None:
@@ -44,6 +47,30 @@ def test_a_concave_constraint_is_learned_beside_the_utility() -> None:
     assert reward.value(own) == pytest.approx(best.value, rel=0.03)
     assert wide.value(own) >= -0.01 * high
     assert wide.value(maximise(cmdp, reward).occupancy) < -0.03 * high
+
+
+def two_arms() -> fc.CMDP:
+    """One action has the reward, the other the cost: J_r + J_c = 2."""
+    return fc.CMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 1.0]], [[1.0, 0.0]], gamma=0.5, limits=[9.0])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("goal", ["log values", "entropy", "nothing"])
+def test_a_line_search_meets_a_constraint_that_an_end_misses_without_bound(goal: str, first: int) -> None:
+    """J_c, and its logarithm's slope, at an end of the segment: 0 and without bound; an entropy's in the middle: 0."""
+    cmdp = two_arms()
+    spread = replace(entropy(cmdp), features=eye_array(2, format="csr"))
+    utility = {
+        "log values": log_values(cmdp, [1.0, 0.0]),
+        "entropy": spread,
+        "nothing": replace(spread, features=csr_array((0, 2))),
+    }[goal]
+    least = 1.5
+    ends = np.eye(2)[[first, 1 - first]]
+    nu = _between(cmdp, utility, [at_least(log_values(cmdp, [0.0, 1.0]), np.log(least))], *ends)
+    assert 2.0 * nu[0] >= least - 1e-3
+    if goal != "nothing":
+        assert 2.0 * nu[0] == pytest.approx(least, abs=1e-3)
 
 
 def _values(cmdp: fc.CMDP, policy: np.ndarray) -> np.ndarray:

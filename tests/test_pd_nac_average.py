@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import naive
 import numpy as np
 import pytest
 import scipy
+from numba import njit
 
 import fastcmdp as fc
 from fastcmdp.algorithms.pd_nac_average import PDNACAverageRun
@@ -46,12 +49,33 @@ def test_it_is_its_twin(name: str, kind: str, draws: str, settings: fc.PDNACAver
     for n_steps in (7, settings.outer - 7):
         run.advance(1, n_steps, work)
         naive.pd_nac_average(model, phi, run.steps, twin, settings.inner, n_steps)
-        assert got.chain[1].tolist() == [twin.pair, twin.left]
+        assert got.chain[1, :2].tolist() == [twin.pair, twin.left]
         assert got.samples[1] == twin.samples
         near = {"rtol": 1e-9, "atol": 1e-11}
         for array in ("theta", "dual", "critic", "mean", "square", "largest", "sums"):
             np.testing.assert_allclose(getattr(got, array)[1], getattr(twin, array), **near, err_msg=array)
     assert not got.theta[0].any()
+
+
+def feasibility_problem() -> CMDP:
+    """Two actions, of which one has a cost; nothing to gain."""
+    return CMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 0.0]], [[0.0, 1.0]], gamma=0.5, limits=[0.4])
+
+
+def test_a_constant_reward_leaves_a_problem_of_feasibility() -> None:
+    cmdp = feasibility_problem()
+    settings = fc.PDNACAverage(outer=2000)
+    run = settings.run(TableWorld.of(cmdp, fc.TabularSoftmax(), False, "exact"), SEED, 2)
+    twin = naive.AverageActorCritic(naive.plain(cmdp, True), 2, 1, naive.streams(SEED, 1, LANES)[0])
+    run.advance(1, 20, run.work())
+    naive.pd_nac_average(naive.plain(cmdp, True), np.eye(2), run.steps, twin, settings.inner, 20)
+    np.testing.assert_allclose(run.state.theta[1], twin.theta, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(run.state.sums[1], twin.sums, rtol=1e-9, atol=1e-11)
+    assert twin.sums[2] > 0  # of the multiplier
+
+    result = fc.solve(cmdp, settings, replicates=2)
+    assert np.abs(result.theta).max() > 0.1
+    assert result.last_quarter.violation.mean() < 0.05 * 2.0  # of the range; the uniform policy's is 0.6
 
 
 def test_estimates_by_levels_have_the_mean_of_the_longest() -> None:
@@ -112,6 +136,41 @@ def test_on_a_simulator_critics_know_averages_and_the_policy_learns() -> None:
     assert result.finished
     values = [queue.evaluate(fc.LogLinear(), theta, rollouts=4000) for theta in result.theta]
     assert np.mean([v.reward for v in values]) > start.reward + 0.2 * abs(start.reward)
+
+
+@pytest.mark.parametrize(
+    ("step_limit", "feature_limit", "message"),
+    [
+        (300.0, np.inf, r"\(state \[300.0\], action [01], 300 steps"),
+        (np.inf, 300.0, r"\(state \[301.0\], 301 steps"),
+    ],
+    ids=["reward", "features"],
+)
+def test_a_fault_is_counted_from_the_start_of_the_chain(
+    step_limit: float, feature_limit: float, message: str
+) -> None:
+    """A chain that runs on over many batches, of 20 transitions at the most."""
+
+    @njit  # type: ignore[untyped-decorator]
+    def step(state: Any, action: int, rng: Any, costs: Any) -> float:
+        before = state[0]
+        state[0] += 1.0
+        return np.nan if before >= step_limit else 0.01 * action
+
+    @njit  # type: ignore[untyped-decorator]
+    def reset(state: Any, rng: Any) -> None:
+        state[0] = 0.0
+
+    @njit  # type: ignore[untyped-decorator]
+    def features(state: Any, out: Any) -> None:
+        out[0] = np.nan if state[0] > feature_limit else 1.0
+
+    simulator = fc.Simulator(
+        step, reset, n_state=1, n_actions=2, gamma=0.9, trial=50, state_features=features, n_features=1
+    )
+    with pytest.warns(RuntimeWarning, match=message):
+        result = fc.solve(simulator, fc.PDNACAverage(outer=200, inner=5, longest=4, restart=False))
+    assert (result.failed > 10).all()
 
 
 def test_other_policies_and_lengths_are_refused() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 import fastcmdp as fc
 from fastcmdp import CMDP
@@ -185,6 +187,65 @@ def test_faults_are_told() -> None:
         maximise(cmdp, entropy(cmdp), subject_to=[at_least(entropy(cmdp), np.log(5.1))])
     with pytest.raises(ModelError, match="choices"):
         maximise(cmdp, entropy(cmdp), subject_to=[entropy(fc.envs.garnet(n_states=6, seed=1))])
+
+
+def two_arms() -> CMDP:
+    """One action has the reward, the other the cost: J_r + J_c = 2."""
+    return CMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 1.0]], [[1.0, 0.0]], gamma=0.5, limits=[9.0])
+
+
+@pytest.mark.parametrize("least", [1e-3, 0.5, 1.5, 1.999])
+def test_a_concave_constraint_on_a_logarithm_is_met(least: float) -> None:
+    """The best policy without it leaves J_c at 1e-10, where the slope of its logarithm is 1e10."""
+    cmdp = two_arms()
+    above = at_least(log_values(cmdp, [0.0, 1.0]), np.log(least))
+    best = maximise(cmdp, log_values(cmdp, [1.0, 0.0]), subject_to=[above])
+    assert best.values.constraints[0] == pytest.approx(least, rel=1e-5)
+    assert best.value == pytest.approx(np.log(2.0 - least), abs=1e-5 / (2.0 - least))
+    assert best.gap < 1e-6
+
+
+def test_a_logarithm_of_a_reward_that_is_hard_to_come_to_is_met() -> None:
+    """Of 50 states in a row one leads on and one back: the uniform policy's J_c is below 1e-12."""
+    n = 50
+    transition = np.zeros((n, 2, n))
+    transition[np.arange(n), 0, 0] = transition[np.arange(n), 1, np.minimum(np.arange(n) + 1, n - 1)] = 1.0
+    reward, cost = np.zeros((n, 2)), np.zeros((n, 2))
+    reward[:, 0], cost[n - 1, 1] = 1.0, 1.0
+    cmdp = CMDP.from_arrays(transition, reward, cost, gamma=0.95, start=0, limits=[99.0])
+    uniform = fc.evaluate(cmdp, np.full(2 * n, 0.5)).constraints[0]
+    assert uniform < 1e-12
+    above = at_least(log_values(cmdp, [0.0, 1.0]), 0.0)
+    best = maximise(cmdp, log_values(cmdp, [1.0, 0.0]), subject_to=[above])
+    assert best.values.constraints[0] == pytest.approx(1.0, rel=1e-5)
+    linear = fc.optimum(cmdp.with_costs(cmdp.costs[:, 0], 1.0, ">="))
+    assert best.values.reward == pytest.approx(linear.reward, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*leave hardly any room")
+@pytest.mark.parametrize("room", [0.0, 1e-9, 1e-5])
+def test_a_concave_constraint_at_its_most_is_met_to_rounding(room: float) -> None:
+    cmdp = two_arms()
+    for g, most in ((log_values(cmdp, [0.0, 1.0]), np.log(2.0)), (entropy_of_choices(cmdp), np.log(2.0))):
+        best = maximise(cmdp, log_values(cmdp, [1.0, 0.0]), subject_to=[at_least(g, most - room)])
+        assert g.value(best.occupancy) == pytest.approx(most - room, abs=1e-5)
+
+
+def entropy_of_choices(cmdp: CMDP) -> Utility:
+    return replace(entropy(cmdp), name="entropy of choices", features=eye_array(cmdp.n_choices, format="csr"))
+
+
+def test_a_concave_constraint_that_no_policy_meets_is_named() -> None:
+    cmdp = two_arms()
+    reward, cost = log_values(cmdp, [1.0, 0.0]), log_values(cmdp, [0.0, 1.0])
+    with pytest.raises(
+        InfeasibleError, match=r"'log values >= 1.09861' beside the limits: .* misses it by 0.405465"
+    ):
+        maximise(cmdp, reward, subject_to=[at_least(cost, np.log(3.0))])
+    with pytest.raises(
+        InfeasibleError, match=r"a cut of 'log values >= 0.405465', >= 0 \(best attainable 0.3"
+    ):
+        maximise(cmdp, reward, subject_to=[at_least(reward, np.log(1.5)), at_least(cost, np.log(1.5))])
 
 
 def test_a_logarithm_of_what_no_policy_comes_to_is_named() -> None:

@@ -21,8 +21,9 @@ are recalled. B = 2 / Slater value is the source's. The scales in front of the p
     beta_i = 3 c_dual N_r / (sqrt(K) N_i M_i),                    natural = 0.2 c_natural / G^2,   c_pace = 0.1 B_phi
 
 are this project's, found by search. N_f is the root mean square of the critic's errors on signal f lately, M_i the
-largest size of eta_ci so far; both are of earlier outer steps. B_phi is the largest squared norm of phi, G^2 that of a
-score. phi(s) is the mean of the policy's own features over actions.
+largest size of eta_ci so far; both are of earlier outer steps. N_i stands for N_r where the reward is constant: it
+has no errors. B_phi is the largest squared norm of phi, G^2 that of a score. phi(s) is the mean of the policy's own
+features over actions.
 
 What is derived here, and differs:
 
@@ -192,7 +193,7 @@ class PDNACAverageRun(Run):
         )
         self.state = kernel.RunState(
             **self.common_state(seed, replicates),
-            chain=np.tile(np.array([-1, 0]), (replicates, 1)),
+            chain=np.tile(np.array([-1, 0, 0]), (replicates, 1)),
             place=np.zeros((replicates, world.n_state)),
             critic=np.zeros((replicates, 1 + m, policy.n_parameters)),
             mean=np.zeros((replicates, 1 + m)),

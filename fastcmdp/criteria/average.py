@@ -23,16 +23,18 @@ Naval Research Logistics 66, 2019; recalled, the identity is derived here and te
 
 from __future__ import annotations
 
+import math
 import warnings
+from typing import NoReturn
 
 import numpy as np
 import scipy  # its parts load at their first use
 
-from fastcmdp.criteria.ends import classes, listed, longest_times, matrix, never
+from fastcmdp.criteria.ends import LONGEST, classes, listed, longest_times, matrix, never
 from fastcmdp.criteria.plain import Flags, Floats, Integers, PlainRows, Restated, with_weights
 from fastcmdp.errors import ModelError
 
-TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond
+TRIED = 12  # states of renewal that are compared, in models of up to SMALL states; 2 beyond, of so many tried
 SMALL = 2_000
 RESTART = 1e-3
 
@@ -43,7 +45,8 @@ def average(rows: PlainRows) -> Restated:
     Raises
     ------
     ModelError
-        Policies with several recurrent classes (multichain): two are named.
+        Policies with several recurrent classes (multichain): two are named. A chain that takes beyond 1e9 steps to
+        forget where it was.
     """
     visited = _renewal(rows)
     if visited is None:
@@ -78,9 +81,9 @@ def _restarting(rows: PlainRows) -> Restated:
     law, span = _mixing(rows)
     unit = RESTART / max(1.0, span)
     warnings.warn(
-        f"no state is visited again by every policy: averages are those of a chain that restarts with probability "
-        f"{unit:.3g} a step, off by about {RESTART:g} of a signal's range for policies that mix as fast as the uniform "
-        "one; fastcmdp.exact.average_of and average_optimum are exact",
+        f"no state is visited again by every policy, or not in {LONGEST:.0e} steps: averages are those of a chain that "
+        f"restarts with probability {unit:.3g} a step, off by about {RESTART:g} of a signal's range for policies that "
+        "mix as fast as the uniform one; fastcmdp.exact.average_of and average_optimum are exact",
         RuntimeWarning,
         stacklevel=4,
     )
@@ -103,23 +106,40 @@ def _mixing(rows: PlainRows) -> tuple[Floats, float]:
     kept = scipy.sparse.diags_array((np.arange(n) != z).astype(float))
     ones = scipy.sparse.csr_array((np.ones(n), (np.arange(n), np.full(n, z))), shape=(n, n))
     system = (scipy.sparse.eye_array(n) - uniform @ matrix(rows)) @ kept + ones
-    factors = splu(scipy.sparse.csc_array(system))
+    try:
+        factors = splu(scipy.sparse.csc_array(system))
+    except RuntimeError:  # singular: to rounding, parts of the chain are never left
+        _refuse_slow(math.inf)
     law = np.maximum(factors.solve(np.eye(1, n, z)[0], trans="T"), 0.0)
     values = factors.solve(uniform @ rows.signals)
     values[z] = 0.0
     spans = np.ptp(rows.signals, axis=0)
     moves = spans > 0
-    return law / law.sum(), float((np.ptp(values, axis=0)[moves] / spans[moves]).max(initial=0.0))
+    span = float((np.ptp(values, axis=0)[moves] / spans[moves]).max(initial=0.0))
+    if not span <= LONGEST:
+        _refuse_slow(span)
+    return law / law.sum(), span
+
+
+def _refuse_slow(steps: float) -> NoReturn:
+    raise ModelError(
+        f"the chain of the uniform policy takes {steps:.3g} steps to forget where it was; averages can be told from "
+        f"those of separate parts up to {LONGEST:.0e}: raise the least probabilities, or give a discount gamma"
+    )
 
 
 def _renewal(rows: PlainRows) -> tuple[int, Floats] | None:
-    """The state of renewal with the least longest time among some, and the times; None where none is found."""
+    """The state of renewal with the least longest time among some, and the times; None where none is found.
+
+    A state that a policy comes to in more than LONGEST steps is none.
+    """
     everything = np.ones(len(rows.choice_to_branch) - 1, bool)
     met = [_only(rows, classes(rows, everything))]
     candidates = met[0]
     best: tuple[int, Floats] | None = None
     tried: list[int] = []
-    while candidates.size and len(tried) < (TRIED if rows.n_states <= SMALL else 2):
+    n_timed, n_most = 0, TRIED if rows.n_states <= SMALL else 2
+    while candidates.size and len(tried) < TRIED and n_timed < n_most:
         left = np.setdiff1d(candidates, tried)
         if not left.size:
             break
@@ -137,6 +157,9 @@ def _renewal(rows: PlainRows) -> tuple[int, Floats] | None:
             continue
         tried.append(z)
         weight = longest_times(rows, np.ones(rows.n_states, bool), here)
+        if np.isinf(weight).any():
+            continue
+        n_timed += 1
         if best is None or weight.max() < best[1].max():
             best = z, weight
     return best

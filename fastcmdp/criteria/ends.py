@@ -76,6 +76,8 @@ def _graph(rows: PlainRows, kept: Flags) -> Any:
 def longest_times(rows: PlainRows, over: Flags, into: Flags) -> Floats:
     """The largest mean number of steps over policies until ``into``, from states in ``over``; 0 elsewhere.
 
+    Infinite, for one state at least, where a policy is met that takes more than LONGEST.
+
     Policy iteration on w(s) = 1 + max_a sum over s' not in ``into`` of P(s'|s,a) w(s'), whose policies all arrive.
     A state of ``into`` that is also ``over`` has the mean time of its return.
     """
@@ -85,18 +87,14 @@ def longest_times(rows: PlainRows, over: Flags, into: Flags) -> Floats:
     weight = np.zeros(rows.n_states)
     for _ in range(MOST_ROUNDS):
         weight = _time(step[choice], over, counts)
+        if np.isinf(weight).any():
+            return weight
         ahead = step @ np.where(counts, weight, 0.0)
         best = np.maximum.reduceat(ahead, first)
         gain = best - ahead[choice]
         worth = gain > _ROUNDING * (1.0 + best)  # a gain of one step counts again at every visit
         if not worth[over].any():
-            longest = np.where(over, 1.0 + best, 0.0)
-            if longest.max(initial=0.0) > LONGEST:
-                raise ModelError(
-                    f"a policy takes {longest.max():.3g} steps in the mean from state {int(longest.argmax())}; up to "
-                    f"{LONGEST:.0e} can be told from for ever: raise the least probabilities of an end"
-                )
-            return longest
+            return _told(np.where(over, 1.0 + best, 0.0))
         top = np.where(ahead >= best[source], np.arange(len(source)), len(source))
         better = np.minimum.reduceat(top, first)
         choice = np.where(worth, better, choice)
@@ -108,11 +106,18 @@ def _time(chain: Any, over: Flags, counts: Flags) -> Floats:
     keep = (
         scipy.sparse.diags_array(over.astype(float)) @ chain @ scipy.sparse.diags_array(counts.astype(float))
     )
-    from scipy.sparse.linalg import spsolve
+    from scipy.sparse.linalg import splu
 
     system = scipy.sparse.csc_array(scipy.sparse.eye_array(n) - keep)
-    times: Floats = spsolve(system, over.astype(float))
-    return times
+    try:
+        return _told(splu(system).solve(over.astype(float)))
+    except RuntimeError:  # singular: to rounding, the chain stays for ever
+        return np.where(over, np.inf, 0.0)
+
+
+def _told(times: Floats) -> Floats:
+    """Times, infinite where they are beyond LONGEST or lost in rounding."""
+    return np.where((times >= 0.0) & (times <= LONGEST), times, np.inf)
 
 
 def listed(states: Integers) -> str:

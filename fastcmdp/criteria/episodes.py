@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastcmdp.criteria.ends import listed, longest_times, matrix, never, reachable
+from fastcmdp.criteria.ends import LONGEST, listed, longest_times, matrix, never, reachable
 from fastcmdp.criteria.plain import Flags, PlainRows, Restated, with_weights
 from fastcmdp.errors import ModelError
 
@@ -60,6 +60,11 @@ def episodes(rows: PlainRows) -> Restated:
             "or give gamma below 1"
         )
     weight = longest_times(rows, over, ~over)
+    if np.isinf(weight).any():
+        raise ModelError(
+            f"a policy takes more than {LONGEST:.0e} steps in the mean from state {int(weight.argmax())}, which cannot "
+            "be told from for ever: raise the least probabilities of an end"
+        )
     gamma = 1.0 - 1.0 / max(2.0, float(weight.max(initial=0.0)))
     total = float(rows.start @ weight)
     sink = int(np.flatnonzero(ends)[0])

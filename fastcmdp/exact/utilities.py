@@ -16,12 +16,14 @@ Frank and Wolfe then proves the answer: with lambda the multipliers of the limit
 
 whose maximum is a best response to the pseudo-reward grad f + sum lambda_i c_i.
 
-Concave constraints g_j(nu) >= 0 come in by cuts: at a point nu_k that misses one,
+Concave constraints g_j(nu) >= 0 come in by cuts. For any occupancy nu_k,
 
     g_j(nu_k) + grad g_j(nu_k) . (nu - nu_k) >= 0                                                     (4)
 
 holds wherever g_j(nu) >= 0 does (Kelley, The cutting-plane method, 1960), and is a limit like any other. So (3) bounds
-the answer at every stage, and rounds end when no g_j is missed by more than MISSED of its slope.
+the answer at every stage. nu_k is where g_j crosses 0 on the way from the answer that misses it to the policy of its
+own greatest value (Veinott, The supporting hyperplane method, 1967; recalled), and rounds end when no g_j is missed by
+more than MISSED of its slope there: at the answer a logarithm has a slope without bound.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import scipy  # its parts load at their first use
 from numpy.typing import ArrayLike
 
 from fastcmdp.cmdp import CMDP, table_of
-from fastcmdp.errors import ModelError
+from fastcmdp.errors import InfeasibleError, ModelError
 from fastcmdp.exact.constrained import optimum
 from fastcmdp.exact.control import best_response
 from fastcmdp.exact.evaluation import Value, occupancy, performances, value_of
@@ -235,7 +237,9 @@ def maximise(cmdp: CMDP, utility: Utility, *, subject_to: Sequence[Utility] = ()
     Raises
     ------
     InfeasibleError
-        No policy meets the limits, or the constraints: as `optimum` says it.
+        No policy meets the limits, as `optimum` says it; or one of the constraints beside the limits. Where it takes
+        several to conflict, cuts stand for them, equation (4): numbers of constraints from m on, in units of g_j,
+        whose best attainable value is no less than that of g_j.
     ModelError
         A utility of another model, or a policy found that misses a limit or, after so many cuts, a constraint. Where
         Newton's steps have not settled, the gap says what may be missing: look at it.
@@ -252,15 +256,22 @@ def maximise(cmdp: CMDP, utility: Utility, *, subject_to: Sequence[Utility] = ()
     for each in (utility, *subject_to):
         if each.linear.shape != (model.n_choices,):
             raise ModelError(f"the utility is of {each.linear.size} choices, the model has {model.n_choices}")
+    table, inner = model, dict[int, Floats]()
     for _ in range(MOST_CUTS):
-        best = _within_limits(model, utility)
-        missed = [g for g in subject_to if g.value(best.occupancy) < -MISSED * _size(g, best.occupancy)]
+        best, missed = _within_limits(model, utility), list[Utility]()
+        for j, g in enumerate(subject_to):
+            if g.value(best.occupancy) >= 0.0:
+                continue
+            if j not in inner:
+                inner[j] = _most_of(table, g)
+            crossing = _crossing(g, best.occupancy, inner[j])
+            if g.value(best.occupancy) < -MISSED * _size(g, crossing):
+                missed.append(g)
+                model = with_cut(model, g, crossing)
         if not missed:
             constraints = frozen(best.values.constraints[:m])
             values = Value(best.values.reward, constraints, frozen(best.values.raw[: 1 + m]))
             return replace(best, duals=frozen(best.duals[:m]), values=values)
-        for g in missed:
-            model = with_cut(model, g, best.occupancy)
     raise ModelError(
         f"{missed[0].name!r} is missed by {-missed[0].value(best.occupancy):.3g} after {MOST_CUTS} cuts"
     )
@@ -289,6 +300,29 @@ def at_least(utility: Utility, least: float) -> Utility:
     return replace(utility, name=f"{utility.name} >= {least:g}", scalar=lower)
 
 
+def _most_of(cmdp: CMDP, g: Utility) -> Floats:
+    """The occupancy of the greatest g under the limits; InfeasibleError where that is below 0."""
+    best = _within_limits(cmdp, g)
+    if best.value + best.gap < 0.0:
+        beside = " beside the limits" if cmdp.n_constraints else ""
+        raise InfeasibleError(
+            f"no policy meets {g.name!r}{beside}: the best one misses it by {-best.value:.6g} (proved to "
+            f"{best.gap:.1g}). Ask for less",
+            policy=best.policy,
+        )
+    return best.occupancy
+
+
+def _crossing(g: Utility, nu: Floats, inner: Floats) -> Floats:
+    """Where g is 0 between nu, which misses it, and its best; halfway where that meets it by rounding alone."""
+
+    def value(t: float) -> float:
+        return g.value((1.0 - t) * nu + t * inner)
+
+    t = float(scipy.optimize.brentq(value, 0.0, 1.0)) if value(1.0) > 0.0 else 0.5
+    return (1.0 - t) * nu + t * inner
+
+
 def _size(g: Utility, nu: Floats) -> float:
     """The spread of its slope over choices that are taken: by so much g changes with the policy."""
     slope = g.gradient(nu)[nu > 0]
@@ -296,10 +330,11 @@ def _size(g: Utility, nu: Floats) -> float:
 
 
 def with_cut(cmdp: CMDP, g: Utility, nu: Floats) -> CMDP:
-    """The model with one limit more, equation (4): what holds wherever g >= 0."""
+    """The model with one limit more, equation (4), in units of g: what holds wherever g >= 0."""
     slope = g.gradient(nu)
     room = g.value(nu) + slope - float(slope @ nu)  # nu sums to 1
-    return cmdp.with_costs(room, 0.0, ">=")
+    name = f"constraint {1 + cmdp.n_constraints}, a cut of {g.name!r},"
+    return cmdp.with_costs(cmdp.unit * room, 0.0, ">=", name=name)
 
 
 def _within_limits(model: CMDP, utility: Utility) -> Best:

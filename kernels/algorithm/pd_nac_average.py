@@ -51,7 +51,8 @@ class Steps(NamedTuple):
 
     With ``adaptive_alpha`` the step of theta is alpha / (N_r + sum_i lambda_i N_i), with ``adaptive_beta`` those of the
     multipliers are beta_i N_r / (N_i M_i): N_f is the root mean square of the critic's errors on signal f, M_i the
-    largest size of eta_ci, both of earlier outer steps. Without, they are alpha and beta_i.
+    largest size of eta_ci, both of earlier outer steps; N_i stands for N_r where the reward is constant. Without, they
+    are alpha and beta_i.
     """
 
     longest: int  # T_max, a power of two
@@ -78,7 +79,7 @@ class RunState(NamedTuple):
     failed: np.ndarray  # int64[R]
     chain: (
         np.ndarray
-    )  # int64[R, 2]: the pair (on simulators the action) at hand, -1 before; steps until a restart
+    )  # int64[R, 3]: the pair (on simulators action) at hand, -1 before; steps to a restart; since
     place: np.ndarray  # float64[R, n_state]: on a simulator, the state at hand
     critic: np.ndarray  # float64[R, F, d]: zeta
     mean: np.ndarray  # float64[R, F]: eta, averages of the signals
@@ -183,7 +184,7 @@ def walk_on_world(tables, policy, theta, actions, restart, rng, chain, place, n,
     for i in range(n_state):
         state[i] = place[i]
     actions.fault[0] = 0
-    action, left, age = chain[0], chain[1], 0
+    action, left, age = chain[0], chain[1], chain[2]
     for j in range(-1 if action < 0 or tables.forks else 0, n):
         if leaves(tables.stop):
             break
@@ -195,7 +196,8 @@ def walk_on_world(tables, policy, theta, actions, restart, rng, chain, place, n,
             trail.pair[j] = j * n_actions + action
             write_mean_gradient(tables, actions, policy, theta, weight, trail.row[j])
             make_transition(tables, actions, action, stream, costs, trail.signal[j])
-            left, age = left - 1, age + 1
+            left -= 1
+            age += 1 if actions.fault[0] == 0 else 0
         if actions.fault[0] == 0 and (j < 0 or (restart and left < 0)):
             left, age = geometric_horizon(draw_word(stream), tables.log_gamma_inverse), 0
             draw_live_start(tables, actions, stream)
@@ -210,7 +212,7 @@ def walk_on_world(tables, policy, theta, actions, restart, rng, chain, place, n,
     write_mean_gradient(tables, actions, policy, theta, weight, trail.row[n])
     for k in range(4):
         rng[k, 0] = stream[k]
-    chain[0], chain[1] = action, left
+    chain[0], chain[1], chain[2] = action, left, age
     return True
 
 
@@ -307,11 +309,13 @@ def step_of_theta(steps, state, r):
 def move_duals(steps, state, r):
     """Move the multipliers by what the critics say of the averages."""
     dual, square, mean = state.dual[r], state.square[r], state.mean[r]
+    reward = square[0]
     for i in range(dual.shape[0]):
         step = steps.beta[i]
         if steps.adaptive_beta:
-            level = square[1 + i] * state.largest[r, 1 + i] ** 2
-            step = step * math.sqrt(square[0] / level) if level > 0.0 else 0.0
+            cost, largest = square[1 + i], state.largest[r, 1 + i]
+            known = cost > 0.0 and largest > 0.0
+            step *= math.sqrt((reward if reward > 0.0 else cost) / cost) / largest if known else 0.0
         dual[i] = min(max(dual[i] - step * mean[1 + i], 0.0), steps.dual_max[i])
 
 
