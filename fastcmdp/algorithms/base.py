@@ -45,6 +45,11 @@ def whole(number: float) -> int:
     return max(math.ceil(round(number, 6)), 1)
 
 
+def pairs_for(share: float, gamma: float) -> int:
+    """The least N with gamma^N <= share; at least 2, for a rollout of one pair shows no transition."""
+    return max(math.ceil(math.log(share) / math.log(gamma)), 2)
+
+
 def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     """One value for all m constraints, or one for each, as float64[m]."""
     array = np.atleast_1d(np.asarray(value, np.float64))
@@ -166,6 +171,24 @@ class Algorithm:
         """Expected transitions before the first outer step."""
         return 0.0
 
+    def paid_samples(self, cmdp: CMDP | Simulator) -> float:
+        """``outer_samples``, where outer steps are to be counted by them.
+
+        Raises
+        ------
+        SettingError
+            An outer step draws none.
+        """
+        samples = self.outer_samples(cmdp)
+        if not samples > 0.0:
+            nothing = {"rollouts": 0, "trajectories": 0, "pairs": 1}
+            why = [f"{k}={v}" for k, v in nothing.items() if getattr(self, k, None) == v]
+            raise SettingError(
+                f"{', '.join(why)} draws no samples in an outer step of {self.name}, so that no number of samples says "
+                "how many there are: give outer="
+            )
+        return samples
+
     def expected_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one replicate's run.
 
@@ -211,7 +234,7 @@ class Algorithm:
         BudgetError
             Fewer samples than one outer step takes.
         SettingError
-            Another bad setting.
+            Another bad setting, such as one with which no samples are drawn.
 
         Examples
         --------
@@ -241,16 +264,15 @@ class Algorithm:
     def filled(self, cmdp: CMDP | Simulator, samples: float) -> Self:
         """The same with as many outer steps as ``samples`` transitions pay for; errors of ``for_samples``."""
         check_samples(samples)
+        each = self.paid_samples(cmdp)
         one = replace(self, outer=1)
         if one.expected_samples(cmdp) > samples:
             least = math.ceil(one.expected_samples(cmdp))
             raise BudgetError(
                 f"samples = {samples!r}: at least {least:,} for one outer step of {self.name} is expected"
             )
-        outer = round((samples - self.fixed_samples(cmdp)) / self.outer_samples(cmdp))
-        most = (
-            f"at most {down(MOST * self.outer_samples(cmdp))} transitions, 2^40 outer steps of {self.name},"
-        )
+        outer = round((samples - self.fixed_samples(cmdp)) / each)
+        most = f"at most {down(MOST * each)} transitions, 2^40 outer steps of {self.name},"
         require(outer <= MOST, "samples", samples, most)
         return replace(self, outer=max(outer, 1))
 

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import check_constants, relative_target, whole
-from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun, pairs_for
+from fastcmdp.algorithms.base import check_constants, pairs_for, relative_target, whole
+from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun
 from fastcmdp.check import is_finite, is_positive, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
@@ -114,7 +114,7 @@ class LBSGD(Vanilla):
         scheduled: dict[str, Any] = {
             "outer": whole(c_K / e**2),
             "trajectories": max(whole(c_B / e**4), 2),
-            "pairs": pairs_for(e, c_N, cmdp.gamma),
+            "pairs": pairs_for(min(c_N * e, 0.5), cmdp.gamma),
             "barrier": c_barrier * float(epsilon) / max(cmdp.n_constraints, 1),
         }
         return cls(**(scheduled | settings))

@@ -9,7 +9,6 @@ samples are drawn: what the method does without noise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -23,6 +22,7 @@ from fastcmdp.algorithms.base import (
     Run,
     check_constants,
     dual_cap,
+    pairs_for,
     relative_target,
     whole,
 )
@@ -103,7 +103,7 @@ class TabularPrimalDual(Algorithm):
 
     def n_pairs(self, gamma: float) -> int:
         """N, the pairs of a rollout."""
-        return self.pairs or math.ceil(math.log(0.01) / math.log(gamma))
+        return self.pairs or pairs_for(0.01, gamma)
 
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: C M (N - 1) a sweep."""
@@ -114,7 +114,7 @@ class TabularPrimalDual(Algorithm):
         """K = c_K / e^2 and gamma^N = c_N e, rounded up."""
         return {
             "outer": whole(c_K / e**2),
-            "pairs": max(math.ceil(math.log(min(c_N * e, 0.5)) / math.log(gamma)), 2),
+            "pairs": pairs_for(min(c_N * e, 0.5), gamma),
         }
 
     @classmethod
