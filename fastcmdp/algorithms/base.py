@@ -45,11 +45,6 @@ def whole(number: float) -> int:
     return max(math.ceil(round(number, 6)), 1)
 
 
-def pairs_for(share: float, gamma: float) -> int:
-    """The least N with gamma^N <= share; at least 2, for a rollout of one pair shows no transition."""
-    return max(math.ceil(math.log(share) / math.log(gamma)), 2)
-
-
 def per_constraint(value: Any, m: int, name: str) -> NDArray[np.float64]:
     """One value for all m constraints, or one for each, as float64[m]."""
     array = np.atleast_1d(np.asarray(value, np.float64))
@@ -172,21 +167,11 @@ class Algorithm:
         return 0.0
 
     def paid_samples(self, cmdp: CMDP | Simulator) -> float:
-        """``outer_samples``, where outer steps are to be counted by them.
-
-        Raises
-        ------
-        SettingError
-            An outer step draws none.
-        """
-        samples = self.outer_samples(cmdp)
+        """``outer_samples`` for a budget to count outer steps by; a SettingError where there are none."""
+        samples, nothing = self.outer_samples(cmdp), {"rollouts": 0, "trajectories": 0, "pairs": 1}
         if not samples > 0.0:
-            nothing = {"rollouts": 0, "trajectories": 0, "pairs": 1}
-            why = [f"{k}={v}" for k, v in nothing.items() if getattr(self, k, None) == v]
-            raise SettingError(
-                f"{', '.join(why)} draws no samples in an outer step of {self.name}, so that no number of samples says "
-                "how many there are: give outer="
-            )
+            why = ", ".join(f"{k}={v}" for k, v in nothing.items() if getattr(self, k, None) == v)
+            raise SettingError(f"{why} draws no samples in an outer step of {self.name}: give outer=")
         return samples
 
     def expected_samples(self, cmdp: CMDP | Simulator) -> float:

@@ -33,11 +33,11 @@ import numpy as np
 from fastcmdp.algorithms.base import (
     check_constants,
     dual_cap,
-    pairs_for,
     per_constraint,
     relative_target,
     whole,
 )
+from fastcmdp.algorithms.tabular import pairs_for
 from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun
 from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP

@@ -25,7 +25,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastcmdp.algorithms.base import check_constants, pairs_for, relative_target, whole
+from fastcmdp.algorithms.base import check_constants, relative_target, whole
+from fastcmdp.algorithms.tabular import pairs_for
 from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun
 from fastcmdp.check import is_finite, is_positive, require
 from fastcmdp.cmdp import CMDP

@@ -42,11 +42,11 @@ from fastcmdp.algorithms.base import (
     Output,
     Run,
     check_constants,
-    pairs_for,
     per_constraint,
     relative_target,
     whole,
 )
+from fastcmdp.algorithms.tabular import pairs_for
 from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pmd_pd

@@ -9,6 +9,7 @@ samples are drawn: what the method does without noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -22,7 +23,6 @@ from fastcmdp.algorithms.base import (
     Run,
     check_constants,
     dual_cap,
-    pairs_for,
     relative_target,
     whole,
 )
@@ -37,6 +37,11 @@ from fastcmdp.worlds.world import World
 EXACT_TO = (
     1e-10  # exact Q: the last sweep over the states moved no value by more than this over the range of J
 )
+
+
+def pairs_for(share: float, gamma: float) -> int:
+    """The least N with gamma^N <= share; at least 2, for a rollout of one pair shows no transition."""
+    return max(math.ceil(math.log(share) / math.log(gamma)), 2)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms.base import Algorithm, Output, Run, pairs_for
-from fastcmdp.algorithms.tabular import EXACT_TO
+from fastcmdp.algorithms.base import Algorithm, Output, Run
+from fastcmdp.algorithms.tabular import EXACT_TO, pairs_for
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import vanilla
 from fastcmdp.kernels.sampling.q_tables import Exact

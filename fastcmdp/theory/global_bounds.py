@@ -92,13 +92,13 @@ def lagrange_convergence(path: Path) -> Inequality:
     )
 
 
-def _expect(holds: bool, found: str, expected: str) -> None:
+def _expect(holds: bool, setting: str, expected: str) -> None:
     if not holds:
-        raise SettingError(f"{found} on the path; {expected} is expected (theorem_settings, theorem_path)")
+        raise SettingError(f"{setting} on the path; {expected} is expected (theorem_settings, theorem_path)")
 
 
-def _near(found: ArrayLike, expected: ArrayLike) -> bool:
-    return np.shape(found) == np.shape(expected) and np.allclose(found, expected, rtol=1e-9, atol=0.0)
+def _near(a: ArrayLike, b: ArrayLike) -> bool:
+    return np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=ROUNDING, atol=0.0)
 
 
 def _check_model(path: Path, constants: Constants) -> None:
@@ -113,14 +113,14 @@ def _check_model(path: Path, constants: Constants) -> None:
         "B": parametrisation.smoothness,
     }
     for name, value in own.items():
-        given = getattr(constants, name)
-        if not _near(given, value):
+        constant = getattr(constants, name)
+        if not _near(constant, value):
             raise SettingError(
-                f"constants.{name} = {given:.6g}, but {value:.6g} on the path: constants of its model and policy class "
-                "are expected, constants(path.cmdp, path.parametrisation, path.thetas)"
+                f"constants.{name} = {constant:.6g}, but {value:.6g} on the path: constants of its model and policy "
+                "class are expected, constants(path.cmdp, path.parametrisation, path.thetas)"
             )
     cap, most = float(path.cap.max(initial=0.0)), constants.lambda_max
-    _expect(cap <= most * (1.0 + 1e-9), f"lambda_max = {cap:.6g}", f"at most the constants' {most:.6g}")
+    _expect(cap <= most * (1.0 + ROUNDING), f"lambda_max = {cap:.6g}", f"at most the constants' {most:.6g}")
 
 
 def _check_dual(path: Path, constants: Constants) -> None:
@@ -155,10 +155,10 @@ def _check_path(path: Path, constants: Constants) -> None:
         "kl": (float(path.kl[:, 0].max()), ROUNDING),
     }
     for name, (value, slack) in largest.items():
-        given = getattr(constants, name)
-        if value > given * (1.0 + ROUNDING) + slack:
+        constant = getattr(constants, name)
+        if value > constant * (1.0 + ROUNDING) + slack:
             raise SettingError(
-                f"constants.{name} = {given:.6g}, but {value:.6g} on the path: at least that is expected; "
+                f"constants.{name} = {constant:.6g}, but {value:.6g} on the path: at least that is expected; "
                 "constants(path.cmdp, path.parametrisation, path.thetas) and theorem_path have it"
             )
 
