@@ -56,11 +56,19 @@ class Budget:
         return self.seconds is not None or self.target is not None
 
     def most(self, settings: Algorithm, model: CMDP | Simulator) -> int:
-        """Outer steps of these settings that the samples allow."""
+        """Outer steps of these settings that the samples allow; time alone allows any number.
+
+        Raises
+        ------
+        SettingError
+            Outer steps draw no samples, so that samples, or a target without a time, bound nothing.
+        """
         samples = self.samples
+        if samples is None and self.seconds is not None and settings.outer_samples(model) == 0.0:
+            return MOST
         if samples is None:
             samples = float("inf") if self.target is None else MOST_SAMPLES
-        steps = (samples - settings.fixed_samples(model)) / settings.outer_samples(model)
+        steps = (samples - settings.fixed_samples(model)) / settings.paid_samples(model)
         return int(min(max(round(steps) if steps < MOST else MOST, 1), MOST))
 
     def first(self, settings: Algorithm, model: CMDP | Simulator, most: int) -> int:
@@ -68,7 +76,9 @@ class Budget:
         if not self.staged:
             return most
         samples, steps = _FIRST
-        while most // 2 >= max(steps, samples / settings.outer_samples(model)):
+        each = settings.outer_samples(model)
+        least = max(steps, samples / each) if each > 0.0 else steps
+        while most // 2 >= least:
             most = -(-most // 2)
         return most
 

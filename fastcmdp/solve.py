@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastcmdp.algorithms import PDANPGCV
+from fastcmdp.algorithms import PDANPGCV, check_simulation
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.budget import STAGE, Budget, Stages, further_outer
@@ -179,11 +179,8 @@ def start(
     exact_model = has_table(cmdp)
     _checked(algorithm)
     check_policy(policy)
-    if not exact_model and not algorithm.simulation:
-        raise SettingError(
-            f"{algorithm.name} needs a model with a table; on simulators run PDANPGCV(), PDANPG(), NPGPD(), CNPGPDA() "
-            "or CRPO()"
-        )
+    if not exact_model:
+        check_simulation(type(algorithm))
     if known is None and has_table(cmdp) and EXACT_CHOICES < cmdp.n_choices <= AFFORDABLE_CHOICES:
         known = _OPTIMUM * cmdp.n_branches <= _fifth(cmdp, algorithm)
     try:

@@ -340,3 +340,51 @@ def test_of_simulated_policies_one_that_surely_meets_limits_is_taken():
     assert found.replicate == 1
     assert found.feasible
     assert asked[-1] == 0.95  # of one limit; of m, 1 - 0.05 / m
+
+
+NO_DRAWS = [
+    fc.ReLOAD(rollouts=0),
+    fc.CPG(trajectories=0),
+    fc.LBSGD(trajectories=0),
+    fc.PMDPD(pairs=1),
+    fc.OPGPD(pairs=1),
+]
+
+
+@pytest.mark.parametrize("settings", NO_DRAWS, ids=lambda s: s.name)
+def test_what_draws_no_samples_is_bounded_by_time_or_outer_steps_alone(settings, river):
+    own = {
+        key: getattr(settings, key) for key in ("rollouts", "trajectories", "pairs") if hasattr(settings, key)
+    }
+    why = "|".join(f"{key}={value}" for key, value in own.items())
+    expected = pytest.raises(
+        fc.SettingError, match=rf"^({why}) draws no samples .*{settings.name}.*: give outer="
+    )
+    with expected:
+        type(settings).for_samples(river, 1e5, **own)
+    with expected:
+        settings.filled(river, 1e5)
+    with expected:
+        Budget(samples=1e5).most(settings, river)
+    with expected:
+        Budget(target=0.01).most(settings, river)
+    assert (
+        Budget(seconds=1.0).most(settings, river)
+        == Budget(seconds=1.0, target=0.01).most(settings, river)
+        == 2**40
+    )
+    assert Budget(seconds=1.0).first(settings, river, 1000) == 63
+
+
+def test_a_rollout_has_a_transition_at_any_gamma():
+    """gamma^1 < 0.01 would do for the accuracy, but one pair shows nothing: then pairs=None is 2."""
+    cmdp = fc.envs.garnet(gamma=0.005)
+    for kind in (fc.CPG, fc.LBSGD, fc.ReLOAD, fc.PMDPD):
+        assert kind().n_pairs(cmdp.gamma) == 2
+        assert kind().filled(cmdp, 1e6).expected_samples(cmdp) == pytest.approx(1e6, rel=0.1)
+
+
+def test_exact_values_run_for_a_time(river):
+    result = fc.solve(river, fc.ReLOAD(rollouts=0, outer=2000), seconds=20.0)
+    assert result.finished
+    assert result.samples[0] == 0

@@ -27,6 +27,7 @@ from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 
 import fastcmdp as fc
 from fastcmdp import exact
+from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.kernels import draws
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator import simulate
@@ -465,8 +466,10 @@ def test_other_sampling_algorithms_run(algorithm: Any, queue: fc.Simulator) -> N
 
 def test_algorithms_that_need_a_table_say_so(queue: fc.Simulator) -> None:
     for algorithm in (fc.CRPOSoftmax(), fc.NPGPDSoftmax(), fc.PMDPD(), fc.PDNAC()):
-        with pytest.raises(fc.SettingError, match="needs a model with a table"):
+        with pytest.raises(fc.SettingError, match="needs a model with a table") as said:
             fc.solve(queue, algorithm)
+        for name, kind in ALGORITHMS.items():
+            assert (f" {name} ({kind.__name__})" in str(said.value)) == bool(kind.simulation), name
 
 
 def bits(result: fc.Result) -> Any:

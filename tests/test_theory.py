@@ -513,9 +513,10 @@ def simple_path(of, outer=400, inner=160):
     shape = (2, outer)
     zeros = {name: np.zeros(shape) for name in ("pull", "aim", "step", "bias", "natural", "transfer")}
     return theory.Path(
-        cmdp=None, parametrisation=SimpleNamespace(score_bound=of.G**2),
+        cmdp=SimpleNamespace(gamma=of.gamma), parametrisation=SimpleNamespace(score_bound=of.G**2, smoothness=of.B),
         settings=theory.theorem_settings(of, outer, inner),
-        optimum=SimpleNamespace(raw=np.array([3.0, 0.0])), theta=np.zeros((2, outer + 1, 2)),
+        optimum=SimpleNamespace(raw=np.array([3.0, 0.0])),
+        cap=np.array([of.lambda_max]), theta=np.zeros((2, outer + 1, 2)),
         dual=np.zeros((2, outer + 1, 1)), raw=np.full((2, outer, 2), [2.0, -0.5]), kl=np.zeros((2, outer + 1)),
         mu=np.ones(shape), **zeros,
     )  # fmt: skip
@@ -790,6 +791,86 @@ def test_path_errors():
         theory.theorem_1(slow, of)
     lone = theory.follow(cmdp, path.settings)
     assert theory.lagrange_convergence(lone).holds is None  # one run has no interval
+
+
+OTHER_PATHS = {
+    "dual": ({"dual": "pi"}, "dual = 'pi' on the path; 'plain'"),
+    "optimistic": ({"dual": "optimistic"}, "dual = 'optimistic' on the path; 'plain'"),
+    "margin": ({"margin": 0.1}, r"margin = 0\.1 on the path; 0 is expected"),
+    "low cap": ({"lambda_max": 0.01}, r"lambda_max = .*0\.01.* on the path; the constants'"),
+    "high cap": ({"lambda_max": 1e3}, r"lambda_max = 1000 on the path; at most the constants'"),
+    "zeta": ({"zeta": 1e6}, r"zeta = 1000000\.0 on the path; Theorem 1's"),
+    "average": ({"average": "uniform"}, "average = 'uniform' on the path; 'tail'"),
+    "sgd": ({"method": "sgd"}, "ASGD steps .* on the path; Lemma 6's"),
+    "alpha": ({"alpha": 0.5}, "ASGD steps .* on the path; Lemma 6's"),
+    "delta": ({"delta": 0.01}, "ASGD steps .* on the path; Lemma 6's"),
+}
+
+
+@pytest.fixture(scope="module")
+def theorem_run():
+    cmdp = random_model(4)
+    return cmdp, *theory.theorem_path(cmdp, outer=4, inner=4, replicates=2)
+
+
+@pytest.mark.parametrize("name", OTHER_PATHS)
+def test_theorem_1_speaks_of_its_own_paths_alone(name, theorem_run):
+    """Each statement refuses what it is not about, and holds on what it is: the plain path, the uniform average."""
+    cmdp, path, of = theorem_run
+    changed, message = OTHER_PATHS[name]
+    other = theory.follow(cmdp, replace(path.settings, **changed), replicates=2, optimum=path.optimum)
+    with pytest.raises(SettingError, match=message):
+        theory.theorem_1(other, of)
+    refused = {theory.dual_drift: {"dual", "optimistic", "margin", "low cap", "high cap"}}
+    refused[theory.lagrange_global_convergence] = {"high cap", "average", "sgd", "alpha", "delta"}
+    for statement, names in refused.items():
+        if name in names:
+            with pytest.raises(SettingError, match=message):
+                statement(other, of)
+        else:
+            statement(other, of)
+    assert theory.lagrange_descent(other).holds
+
+
+def test_theorem_1_needs_constants_that_hold_on_the_path(theorem_run):
+    cmdp, path, of = theorem_run
+    assert all(found.holds is not False for found in theory.theorem_1(path, of))
+    for statement in (theory.theorem_1, theory.lagrange_global_convergence):
+        with pytest.raises(SettingError, match=r"constants\.epsilon_bias = 0.1, but 0.2 on the path"):
+            statement(replace(path, transfer=np.full_like(path.transfer, 0.2)), replace(of, epsilon_bias=0.1))
+        with pytest.raises(SettingError, match=r"constants\.kl = .* on the path"):
+            statement(path, replace(of, kl=0.5 * of.kl))
+        for name, value in (("gamma", 0.5), ("n_parameters", 3), ("G", 7.5), ("B", 0.1)):
+            with pytest.raises(SettingError, match=rf"constants\.{name} = {value}, but .* on the path"):
+                statement(path, replace(of, **{name: value}))
+    small = replace(
+        theory.constants(cmdp, optimum=path.optimum, lambda_max=1e-3), mu_F=0.5 * of.mu_F
+    )  # holds with room
+    assert path.optimum.raw_duals.max() > 1e-3
+    settings = theory.theorem_settings(small, 4, 4)
+    narrow = theory.follow(cmdp, settings, replicates=2, optimum=path.optimum)
+    with pytest.raises(SettingError, match=r"lambda_max = 0\.001: at least Theorem 1's"):
+        theory.theorem_1(narrow, small)
+    tight = cmdp.with_limits(fc.optimum(cmdp).constraint_range[0][0])  # no policy meets it strictly
+    with pytest.warns(NearlyInfeasibleWarning):
+        best = fc.optimum(tight)
+    with pytest.raises(SettingError, match="Assumption 1 fails"):
+        theory.dual_drift(path, theory.constants(tight, optimum=best))
+
+
+def test_bias_of_a_uniform_average_is_that_of_the_run():
+    """Lemma 3 is about any inner loop: E[omega] on the path is that of the average that ran."""
+    cmdp = random_model(3, n_states=3)
+    settings = fc.PDANPG(outer=1, inner=6, eta=0.1, zeta=0.1, pilot=0, average="uniform")
+    path = theory.follow(cmdp, settings)
+    at = path.point(0, 0)
+    momentum = settings.momentum(path.parametrisation.score_bound)
+    mean = theory.conditional_mean(at, momentum, 6, 0)
+    assert path.bias[0, 0] == pytest.approx(np.linalg.norm(mean - at.natural), rel=1e-12)
+    drawn = theory.sampled_steps(at, None, settings, 20_000)
+    half = 5.0 * drawn.std(axis=0) / math.sqrt(len(drawn))
+    assert half.max() > 0.0
+    assert (np.abs(drawn.mean(axis=0) - mean) <= half + 1e-12).all()
 
 
 def test_interval_covers_at_its_rate():

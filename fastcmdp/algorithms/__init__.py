@@ -73,6 +73,7 @@ __all__ = [
     "PDNACAverage",
     "ReLOAD",
     "algorithm",
+    "check_simulation",
 ]
 
 
@@ -92,3 +93,12 @@ def algorithm(name: str) -> type[Algorithm]:
     if name not in ALGORITHMS:
         raise SettingError(unknown("algorithm", name, ALGORITHMS))
     return ALGORITHMS[name]
+
+
+def check_simulation(method: type[Algorithm]) -> None:
+    """Raise a SettingError, with the methods to take instead, unless the method runs on simulators."""
+    if not method.simulation:
+        others = [f"{name} ({kind.__name__})" for name, kind in ALGORITHMS.items() if kind.simulation]
+        raise SettingError(
+            f"{method.name} needs a model with a table; on simulators run {', '.join(others[:-1])} or {others[-1]}"
+        )

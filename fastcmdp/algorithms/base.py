@@ -166,6 +166,14 @@ class Algorithm:
         """Expected transitions before the first outer step."""
         return 0.0
 
+    def paid_samples(self, cmdp: CMDP | Simulator) -> float:
+        """``outer_samples`` for a budget to count outer steps by; a SettingError where there are none."""
+        samples, nothing = self.outer_samples(cmdp), {"rollouts": 0, "trajectories": 0, "pairs": 1}
+        if not samples > 0.0:
+            why = ", ".join(f"{k}={v}" for k, v in nothing.items() if getattr(self, k, None) == v)
+            raise SettingError(f"{why} draws no samples in an outer step of {self.name}: give outer=")
+        return samples
+
     def expected_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of one replicate's run.
 
@@ -211,7 +219,7 @@ class Algorithm:
         BudgetError
             Fewer samples than one outer step takes.
         SettingError
-            Another bad setting.
+            Another bad setting, such as one with which no samples are drawn.
 
         Examples
         --------
@@ -241,16 +249,15 @@ class Algorithm:
     def filled(self, cmdp: CMDP | Simulator, samples: float) -> Self:
         """The same with as many outer steps as ``samples`` transitions pay for; errors of ``for_samples``."""
         check_samples(samples)
+        each = self.paid_samples(cmdp)
         one = replace(self, outer=1)
         if one.expected_samples(cmdp) > samples:
             least = math.ceil(one.expected_samples(cmdp))
             raise BudgetError(
                 f"samples = {samples!r}: at least {least:,} for one outer step of {self.name} is expected"
             )
-        outer = round((samples - self.fixed_samples(cmdp)) / self.outer_samples(cmdp))
-        most = (
-            f"at most {down(MOST * self.outer_samples(cmdp))} transitions, 2^40 outer steps of {self.name},"
-        )
+        outer = round((samples - self.fixed_samples(cmdp)) / each)
+        most = f"at most {down(MOST * each)} transitions, 2^40 outer steps of {self.name},"
         require(outer <= MOST, "samples", samples, most)
         return replace(self, outer=max(outer, 1))
 

@@ -37,7 +37,8 @@ from fastcmdp.algorithms.base import (
     relative_target,
     whole,
 )
-from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun, pairs_for
+from fastcmdp.algorithms.tabular import pairs_for
+from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun
 from fastcmdp.check import is_finite, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import c_pg
@@ -132,7 +133,7 @@ class CPG(Vanilla):
         check_constants(c_K=c_K, c_N=c_N, c_ridge=c_ridge)
         scheduled: dict[str, Any] = {
             "outer": whole(c_K / e**2),
-            "pairs": pairs_for(e, c_N, cmdp.gamma),
+            "pairs": pairs_for(min(c_N * e, 0.5), cmdp.gamma),
             "ridge": c_ridge * float(epsilon),
         }
         return cls(**(scheduled | settings))

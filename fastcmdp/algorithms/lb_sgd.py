@@ -6,13 +6,14 @@ confidence bound (``kernels/algorithm/lb_sgd.py``). The output is pi_K.
 
 With M_f bounds on the second derivatives (``smoothness``) and confident bounds on J, all policies from the first that
 meets the limits strictly meet them, with probability at least 1 - delta; the barrier leaves a gap of about m barrier.
-If pi_0 misses limits, gradients of those alone are followed until none is missed, in confidence.
+While limits are missed, in confidence, the unit gradients of those are followed beside the barrier of the others, and
+the reward's is left out.
 
 Certain, from its abstract: feasible throughout with high probability, ~eps^-6 samples. Recalled: the step, from the log
 barrier method of Usmanova, As, Kamgarpour, Krause. This project's: the way in from a policy that misses limits; normal
-confidence bounds, z = sqrt(2 log(K m / delta)) standard errors; M_f = largest |grad J_f hat| so far / reach in place of
-a bound, which no theorem covers and whose first outer step only measures; the schedule K = c_K/e^2, B = c_B/e^4,
-barrier = c_barrier epsilon / m. Tables, with any policy.
+confidence bounds, z = sqrt(2 log(K m / delta)) standard errors, K that of the settings at hand; M_f = largest
+|grad J_f hat| so far / reach in place of a bound, which no theorem covers and whose first outer step only measures; the
+schedule K = c_K/e^2, B = c_B/e^4, barrier = c_barrier epsilon / m. Tables, with any policy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fastcmdp.algorithms.base import check_constants, relative_target, whole
-from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun, pairs_for
+from fastcmdp.algorithms.tabular import pairs_for
+from fastcmdp.algorithms.vanilla import Vanilla, VanillaRun
 from fastcmdp.check import is_finite, is_positive, require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
@@ -48,7 +50,9 @@ class LBSGD(Vanilla):
     barrier : float
         Weight of the logarithms, in kernel units.
     delta : float
-        Probability, in (0, 1), with which any lower bound on a J_ci may fail in the whole run.
+        Probability, in (0, 1), with which any lower bound on a J_ci may fail in a run of K outer steps. A run that goes
+        on from K to K' > K (``resume``, or the next stage of ``target=`` or ``seconds=``) made its first K with the
+        smaller z of K: each time adds up to delta (1 - K/K'). Give the last K at once to have delta for all.
     smoothness : float, sequence or None
         Bounds on the second derivatives of J_r, J_c1, .. in theta, in kernel units: one, or 1 + m. None: measured.
     reach : float
@@ -114,7 +118,7 @@ class LBSGD(Vanilla):
         scheduled: dict[str, Any] = {
             "outer": whole(c_K / e**2),
             "trajectories": max(whole(c_B / e**4), 2),
-            "pairs": pairs_for(e, c_N, cmdp.gamma),
+            "pairs": pairs_for(min(c_N * e, 0.5), cmdp.gamma),
             "barrier": c_barrier * float(epsilon) / max(cmdp.n_constraints, 1),
         }
         return cls(**(scheduled | settings))

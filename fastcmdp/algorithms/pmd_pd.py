@@ -46,6 +46,7 @@ from fastcmdp.algorithms.base import (
     relative_target,
     whole,
 )
+from fastcmdp.algorithms.tabular import pairs_for
 from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pmd_pd
@@ -130,7 +131,7 @@ class PMDPD(Algorithm):
 
     def n_pairs(self, gamma: float) -> int:
         """N, the pairs of a rollout."""
-        return self.pairs or math.ceil(math.log(0.01) / math.log(gamma))
+        return self.pairs or pairs_for(0.01, gamma)
 
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: (t_k C M_Q + M_V) (N - 1)."""
@@ -173,7 +174,7 @@ class PMDPD(Algorithm):
             "sweeps": whole(c_t * horizon * math.log(1.0 / e)),
             "rollouts": whole(c_M / e**2),
             "starts": whole(10.0 * c_M / e**2),
-            "pairs": max(math.ceil(math.log(min(c_N * e, 0.5)) / math.log(cmdp.gamma)), 2),
+            "pairs": pairs_for(min(c_N * e, 0.5), cmdp.gamma),
         }
         return cls(**(scheduled | settings))
 

@@ -39,6 +39,11 @@ EXACT_TO = (
 )
 
 
+def pairs_for(share: float, gamma: float) -> int:
+    """The least N with gamma^N <= share; at least 2, for a rollout of one pair shows no transition."""
+    return max(math.ceil(math.log(share) / math.log(gamma)), 2)
+
+
 @dataclass(frozen=True)
 class TabularPrimalDual(Algorithm):
     """Settings that these methods share.
@@ -103,7 +108,7 @@ class TabularPrimalDual(Algorithm):
 
     def n_pairs(self, gamma: float) -> int:
         """N, the pairs of a rollout."""
-        return self.pairs or math.ceil(math.log(0.01) / math.log(gamma))
+        return self.pairs or pairs_for(0.01, gamma)
 
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: C M (N - 1) a sweep."""
@@ -114,7 +119,7 @@ class TabularPrimalDual(Algorithm):
         """K = c_K / e^2 and gamma^N = c_N e, rounded up."""
         return {
             "outer": whole(c_K / e**2),
-            "pairs": max(math.ceil(math.log(min(c_N * e, 0.5)) / math.log(gamma)), 2),
+            "pairs": pairs_for(min(c_N * e, 0.5), gamma),
         }
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm, Output, Run
-from fastcmdp.algorithms.tabular import EXACT_TO
+from fastcmdp.algorithms.tabular import EXACT_TO, pairs_for
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import vanilla
 from fastcmdp.kernels.sampling.q_tables import Exact
@@ -40,7 +40,7 @@ class Vanilla(Algorithm):
 
     def n_pairs(self, gamma: float) -> int:
         """N, the pairs of a trajectory."""
-        return self.pairs or math.ceil(math.log(0.01) / math.log(gamma))
+        return self.pairs or pairs_for(0.01, gamma)
 
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
         """Transitions of one outer step: 2 B (N - 1)."""
@@ -59,11 +59,6 @@ class Vanilla(Algorithm):
             cmdp.choice_to_branch, cmdp.branch_target, cmdp.branch_prob, EXACT_TO / (1.0 - cmdp.gamma)
         )
         return vanilla.Known(exact, cmdp.gamma, cmdp.start.copy(), cmdp.signals)
-
-
-def pairs_for(e: float, c_N: float, gamma: float) -> int:
-    """N with gamma^N = c_N e, rounded up; at least 2."""
-    return max(math.ceil(math.log(min(c_N * e, 0.5)) / math.log(gamma)), 2)
 
 
 class VanillaRun(Run):

@@ -324,6 +324,27 @@ def check_slater(constants: Constants) -> None:
         )
 
 
+def cap_ratio(constants: Constants) -> float:
+    """lambda_max over Theorem 1's 2/((1-gamma) c_slater); 1 for m = 0.
+
+    Raises
+    ------
+    SettingError
+        Less than 1, so that the cap need not be 2 lambda*, which the bound on the violation asks for; Assumption 1
+        fails.
+    """
+    check_slater(constants)
+    if constants.n_constraints == 0:
+        return 1.0
+    times = constants.lambda_max * (1.0 - constants.gamma) * constants.c_slater / 2.0
+    if times < 1.0 - 1e-9:
+        raise SettingError(
+            f"lambda_max = {constants.lambda_max:.6g}: at least Theorem 1's 2/((1-gamma) c_slater) = "
+            f"{constants.lambda_max / times:.6g} is expected"
+        )
+    return times
+
+
 def theorem_rates(constants: Constants, outer: int) -> tuple[float, float]:
     """eta and zeta of Theorem 1 for K outer steps, equation (1) of `fastcmdp.theory.schedules`."""
     outer = whole("outer", outer, 1, None)  # a number to print: far more than any run makes

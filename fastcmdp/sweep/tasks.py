@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastcmdp.algorithms import check_simulation
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import BudgetError, MissingFileError, ModelError, SettingError
@@ -270,8 +271,8 @@ def _policy(sweep: Sweep, entry: Algorithms, world: BuiltModel) -> tuple[PolicyN
         name = replace(name, features=str(sweep.folder / name.features))
     kind = entry.variant().algorithm
     try:
-        if not kind.simulation and not has_table(world.cmdp):
-            raise SettingError(f"{kind.name} needs a model with a table")
+        if not has_table(world.cmdp):
+            check_simulation(kind)
         policy, bound = world.policies(name)
         kind.check_policy(bound)
     except (ModelError, SettingError, OSError) as error:

@@ -2,6 +2,14 @@
 
 What `bounds` says of units, numbers of lemmas and exactness holds here too. The path of the outer loop is random, so
 inequalities about it compare means over runs, with an interval; all that is averaged is exact at each step.
+
+Lemma 3 is about any multipliers and any inner loop. What speaks of constants asks more of a path, and a path that a
+statement is not about is refused:
+
+    constants of its model and policy class, and no cap above lambda_max           Corollary 1, eq. 64 and 71, Theorem 1
+    tail averages of Lemma 6's ASGD steps; mu_F, epsilon_bias, KL that hold on it  Corollary 1, Theorem 1
+    the plain multiplier, no margin, the cap lambda_max                            eq. 64 and 71, Theorem 1
+    eta and zeta of Theorem 1, lambda_max >= 2/((1-gamma) c_slater)                Theorem 1
 """
 
 from __future__ import annotations
@@ -12,7 +20,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastcmdp.assumptions.constants import Constants, slater_holds
+from fastcmdp.assumptions.constants import (
+    Constants,
+    asgd_steps,
+    cap_ratio,
+    check_slater,
+    slater_holds,
+    theorem_rates,
+)
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.exact import Optimum, evaluate
@@ -77,17 +92,85 @@ def lagrange_convergence(path: Path) -> Inequality:
     )
 
 
+def _expect(holds: bool, setting: str, expected: str) -> None:
+    if not holds:
+        raise SettingError(f"{setting} on the path; {expected} is expected (theorem_settings, theorem_path)")
+
+
+def _near(a: ArrayLike, b: ArrayLike) -> bool:
+    return np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=ROUNDING, atol=0.0)
+
+
+def _check_model(path: Path, constants: Constants) -> None:
+    """The constants are of the path's model and policy class, and its multipliers stay in their box."""
+    check_slater(constants)
+    parametrisation = path.parametrisation
+    own = {
+        "gamma": path.cmdp.gamma,
+        "n_parameters": path.theta.shape[2],
+        "n_constraints": path.dual.shape[2],
+        "G": math.sqrt(parametrisation.score_bound),
+        "B": parametrisation.smoothness,
+    }
+    for name, value in own.items():
+        constant = getattr(constants, name)
+        if not _near(constant, value):
+            raise SettingError(
+                f"constants.{name} = {constant:.6g}, but {value:.6g} on the path: constants of its model and policy "
+                "class are expected, constants(path.cmdp, path.parametrisation, path.thetas)"
+            )
+    cap, most = float(path.cap.max(initial=0.0)), constants.lambda_max
+    _expect(cap <= most * (1.0 + ROUNDING), f"lambda_max = {cap:.6g}", f"at most the constants' {most:.6g}")
+
+
+def _check_dual(path: Path, constants: Constants) -> None:
+    """The multipliers are those of the paper: projected steps along J_c itself, in the box of the constants."""
+    settings, m, cap = path.settings, constants.n_constraints, constants.lambda_max
+    if m == 0:
+        return
+    _expect(settings.dual == "plain", f"dual = {settings.dual!r}", "'plain', the paper's multiplier,")
+    _expect(not np.any(settings.margin), f"margin = {settings.margin!r}", "0")
+    _expect(
+        _near(path.cap, np.full(m, cap)), f"lambda_max = {path.cap.tolist()}", f"the constants' {cap:.6g}"
+    )
+
+
 def _check_path(path: Path, constants: Constants) -> None:
+    """The inner loop is the paper's, and the measured constants hold on the path."""
+    _check_model(path, constants)
+    settings = path.settings
+    _expect(settings.average == "tail", f"average = {settings.average!r}", "'tail', the paper's,")
     least, used = float(path.mu.min()), path.mu_used
     if min(least, used) < constants.mu_F * (1.0 - 1e-6) or used > least * (1.0 + 1e-6):
         raise SettingError(
             f"the smallest eigenvalue of F on the path is {least:.3g}, the ASGD steps assume {used:.3g} and the "
             f"constants {constants.mu_F:.3g}: the bounds ask for constants <= steps <= path; see theorem_path"
         )
+    steps, own = settings.momentum(path.parametrisation.score_bound), asgd_steps(constants.G**2, used)
+    _expect(_near(steps, own), f"ASGD steps {tuple(steps)}", f"Lemma 6's {tuple(own)}")
+    # Where the class has no transfer error, both sides are rounding: of squares of advantages over 1-gamma.
+    rounding = (ROUNDING * constants.advantage_bound / (1.0 - constants.gamma)) ** 2
+    largest = {
+        "epsilon_bias": (float(path.transfer.max()), rounding),
+        "kl": (float(path.kl[:, 0].max()), ROUNDING),
+    }
+    for name, (value, slack) in largest.items():
+        constant = getattr(constants, name)
+        if value > constant * (1.0 + ROUNDING) + slack:
+            raise SettingError(
+                f"constants.{name} = {constant:.6g}, but {value:.6g} on the path: at least that is expected; "
+                "constants(path.cmdp, path.parametrisation, path.thetas) and theorem_path have it"
+            )
 
 
 def lagrange_global_convergence(path: Path, constants: Constants, C: float = 1.0) -> Inequality:
-    """Corollary 1 (corr_lagrange_global_convergence), eq:general_bound_corr."""
+    """Corollary 1 (corr_lagrange_global_convergence), eq:general_bound_corr.
+
+    Raises
+    ------
+    SettingError
+        The path is not one that it is about, with these constants.
+    """
     _check_path(path, constants)
     eta, outer, inner = _rates(path)
     decay = math.exp(-inner / (40.0 * constants.kappa))
@@ -117,11 +200,13 @@ def dual_drift(path: Path, constants: Constants) -> tuple[Inequality, Inequality
     Raises
     ------
     SettingError
-        There is no constraint, or zeta differs between constraints.
+        There is no constraint, or zeta differs between constraints; the path is not one that this is about.
     """
     zeta, m, outer = path.settings.zeta, constants.n_constraints, path.settings.outer
     if m == 0 or not isinstance(zeta, int | float):
         raise SettingError(f"zeta = {zeta!r} for {m} constraints: one number, and a constraint, are expected")
+    _check_model(path, constants)
+    _check_dual(path, constants)
     slack, dual = path.raw[..., 1:], path.dual[:, :-1]
     noise = zeta / (1.0 - constants.gamma) ** 2
     return (
@@ -146,15 +231,23 @@ def theorem_1(path: Path, constants: Constants, C: float = 1.0) -> tuple[Inequal
     E mean gap <= sqrt(eps_bias) + f0 Lambda/(1-gamma)^2 exp(-mu_F H/(40 G^2)) + (f1+1) Lambda/((1-gamma)^2 sqrt(K)) and
     sum_i [-E mean J_ci]_+ <= 2/lambda_max (the same with f1+2). For m = 1 the left side is -E mean J_c, as in the
     paper; the sum over constraints is derived here. m = 0: the first alone, with f1 for f1+1.
+
+    Raises
+    ------
+    SettingError
+        The path is not one that it is about, with these constants.
     """
     _check_path(path, constants)
+    _check_dual(path, constants)
+    cap_ratio(constants)
     eta, outer, inner = _rates(path)
     unit, m = 1.0 - constants.gamma, constants.n_constraints
-    expected = unit**2 / (constants.Lambda * math.sqrt(outer))
-    if abs(eta / expected - 1.0) > 1e-9:
-        raise SettingError(
-            f"eta = {eta:.6g} on the path; Theorem 1's {expected:.6g} is expected (theorem_settings)"
-        )
+    rates = theorem_rates(constants, outer)
+    _expect(_near(eta, rates[0]), f"eta = {eta:.6g}", f"Theorem 1's {rates[0]:.6g}")
+    zeta = np.broadcast_to(np.asarray(path.settings.zeta, np.float64), m)
+    _expect(
+        _near(zeta, np.full(m, rates[1])), f"zeta = {path.settings.zeta!r}", f"Theorem 1's {rates[1]:.6g}"
+    )
     decay, scale = math.exp(-inner / (40.0 * constants.kappa)), constants.Lambda / unit**2
 
     def rate(extra: float) -> float:

@@ -42,6 +42,8 @@ class Path:
     parametrisation : Parametrisation
     settings : PDANPG
     optimum : Optimum
+    cap : float64[m]
+        Caps of the multipliers.
     theta, dual : float64[R, K+1, d], float64[R, K+1, m]
     raw : float64[R, K, 1+m]
         J(theta_k).
@@ -67,6 +69,7 @@ class Path:
     parametrisation: Parametrisation
     settings: PDANPG
     optimum: Optimum
+    cap: Floats
     theta: Floats
     dual: Floats
     raw: Floats
@@ -117,7 +120,8 @@ def follow(
     ----------
     cmdp : CMDP
     settings : PDANPG
-        With ``eta`` and ``zeta`` given (no ``zeta`` where m = 0) and ``pilot`` 0, as the theory has it.
+        With ``eta`` and ``zeta`` given (no ``zeta`` where m = 0) and ``pilot`` 0, as the theory has it. What else a
+        theorem asks of them it checks itself: see `fastcmdp.theory.global_bounds`.
     policy : TabularSoftmax or LogLinear
         None: TabularSoftmax().
     seed, replicates : int
@@ -150,7 +154,7 @@ def follow(
     best = exact_optimum(cmdp) if optimum is None else optimum
     run = settings.run(TableWorld.of(cmdp, policy, best), seed, replicates)
     theta, dual = _advance(run, settings.outer)
-    return _measure(cmdp, Parametrisation(cmdp, policy), settings, best, theta, dual)
+    return _measure(Parametrisation(cmdp, policy), settings, best, run.steps.dual_max, theta, dual)
 
 
 def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
@@ -167,8 +171,14 @@ def _advance(run: PrimalDualRun, n_outer: int) -> tuple[Floats, Floats]:
 
 
 def _measure(
-    cmdp: CMDP, parametrisation: Parametrisation, settings: PDANPG, best: Optimum, theta: Floats, dual: Floats
+    parametrisation: Parametrisation,
+    settings: PDANPG,
+    best: Optimum,
+    cap: Floats,
+    theta: Floats,
+    dual: Floats,
 ) -> Path:
+    cmdp, n_skipped = parametrisation.cmdp, settings.n_skipped()
     replicates, n_outer = theta.shape[0], theta.shape[1] - 1
     eta, momentum = settings.eta, settings.momentum(parametrisation.score_bound)
     assert eta is not None
@@ -186,7 +196,8 @@ def _measure(
             series["pull"][r, k] = best.occupancy @ (at.scores @ omega)
             series["aim"][r, k] = best.occupancy @ (at.scores @ natural)
             series["step"][r, k] = omega @ omega
-            series["bias"][r, k] = np.linalg.norm(conditional_mean(at, momentum, settings.inner) - natural)
+            mean = conditional_mean(at, momentum, settings.inner, n_skipped)
+            series["bias"][r, k] = np.linalg.norm(mean - natural)
             series["natural"][r, k] = natural @ natural
             series["transfer"][r, k] = at.transfer_error(best.occupancy)
             series["mu"][r, k] = at.mu
@@ -196,6 +207,7 @@ def _measure(
         parametrisation=parametrisation,
         settings=settings,
         optimum=best,
+        cap=cap,
         theta=theta,
         dual=dual,
         raw=raw,

@@ -29,11 +29,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastcmdp.algorithms.pd_anpg import C_H, C_K, PDANPG
-from fastcmdp.assumptions.constants import SMALLEST, Constants, check_slater, theorem_rates
+from fastcmdp.assumptions.constants import SMALLEST, Constants, cap_ratio, theorem_rates
 from fastcmdp.check import positive
 from fastcmdp.cmdp import CMDP
-from fastcmdp.errors import SettingError
-from fastcmdp.theory.inequality import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -121,19 +119,13 @@ def theorem_schedule(constants: Constants, epsilon: float, *, C: float = 1.0, C_
     """
     for name, value in (("epsilon", epsilon), ("C", C), ("C_bar", C_bar)):
         positive(name, value, SMALLEST)
-    check_slater(constants)
+    times = cap_ratio(constants)
     m, unit = constants.n_constraints, 1.0 - constants.gamma
     f0, f1 = constants.f0(C), constants.f1(C)
     # The two rates are f0 scale exp(..) + (f1 + extra) scale / sqrt(K), for the gap and for the violation.
     if m == 0:
         rates = [(1.0 / unit**2, f1)]
     else:
-        times = constants.lambda_max * unit * constants.c_slater / 2.0
-        if times < 1.0 - ROUNDING:
-            raise SettingError(
-                f"lambda_max = {constants.lambda_max:.6g}: at least Theorem 1's 2/((1-gamma) c_slater) = "
-                f"{constants.lambda_max / times:.6g} is expected"
-            )
         n = 2.0 * m * times + 1.0
         rates = [(n / (constants.c_slater * unit**3), f1 + 1.0), (n / times / unit**2, f1 + 2.0)]
     half = 2.0 / epsilon  # each of the two terms may take half of epsilon
