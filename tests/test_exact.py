@@ -777,7 +777,9 @@ def test_a_search_by_cuts_ends_with_an_exact_response(seed, n_states, gamma, lim
     assert by_cuts.reward == pytest.approx(by_lp.reward, rel=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::fastcmdp.errors.NearlyInfeasibleWarning")  # rounding decides whether it comes
+@pytest.mark.filterwarnings(
+    "ignore::fastcmdp.errors.NearlyInfeasibleWarning"
+)  # rounding decides whether it comes
 def test_an_entry_that_drowns_its_limit_is_named() -> None:
     rng = np.random.default_rng(0)
     transition, reward = rng.dirichlet(np.ones(5), size=(5, 3)), rng.random((5, 3))

@@ -275,7 +275,7 @@ def test_the_specifications_in_the_docs_and_in_bench(monkeypatch, tmp_path):
         assert len(made.expand()) >= 4
         assert made.replicates >= 8
         assert max(targets) / min(targets) >= 10
-    # Table 1 has the paper's methods, Table 2 those with a last iterate and two to compare with; that for averages none.
+    # Table 1 has the paper's methods, Table 2 those with a last iterate and two more; that for averages is in none.
     assert {entry.name for table in tables for entry in table.entries} == set(ALGORITHMS) - {"pd-nac-average"}
 
 
