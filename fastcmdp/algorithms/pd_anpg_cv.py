@@ -123,6 +123,7 @@ class PDANPGCV(Algorithm):
 
     name: ClassVar[str] = "pd-anpg-cv"
     simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "corrected"
+    version: ClassVar[int] = 2
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {"c_eta": (0.2, 5.0), "c_dual": (0.2, 5.0)}
 
     def __post_init__(self) -> None:
@@ -354,4 +355,4 @@ def _fitted(run: PDANPGCVRun) -> _Critic:
             phi=np.zeros(layout.n_rows * layout.n),
         )
 
-    return _Critic((n_signals, d), d * d + n_signals * d + 1, space)
+    return _Critic((n_signals, d), d * d + n_signals * d + 2, space)
