@@ -1945,15 +1945,15 @@ def back_up(
     model: Model, prob: list[float], state: Improver, mean: list[list[float]], seen: list[tuple[int, int]],
     earned: int,
 ) -> None:  # fmt: skip
-    """Raise the counts, then back choices up from them, the latest first, as far as branches can be paid for."""
+    """Raise the counts, then back choices up from them, the latest first, which is free, and while money lasts."""
     for pair in seen:
         state.count[pair] = state.count.get(pair, 0) + 1
     money = earned
-    for q, _ in reversed(seen):
+    for t, (q, _) in enumerate(reversed(seen)):
         money += earned
-        if len(branches(model, q)) > money:
+        if t > 0 and len(branches(model, q)) > money:
             continue
-        money -= len(branches(model, q))
+        money = max(money - len(branches(model, q)), 0)
         s, n = owner(model, q), visits(state.count, q)
         for f in range(len(state.value)):
             average = sum(c / n * mean[then][f] for (chosen, then), c in state.count.items() if chosen == q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,15 @@ from test_estimators import FAILS, HOLDS, mean_test, p_value
 
 import fastcmdp as fc
 from fastcmdp.kernels import draws
-from fastcmdp.kernels.learning.least_squares import EARNED, HEAD, gather, solve_weights
+from fastcmdp.kernels.learning.least_squares import (
+    BEYOND,
+    EARNED,
+    HEAD,
+    Layout,
+    bound_weights,
+    gather,
+    solve_weights,
+)
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator.simulate import simulate_with
 from fastcmdp.worlds import SimulatedWorld
@@ -166,9 +175,9 @@ def test_least_squares_against_numpy(queue: fc.Simulator) -> None:
     space, world = batch.space, batch.run.world.tables
     layout, d = space.layout, space.layout.d
     rows = space.tape[HEAD : HEAD + int(space.tape[0]) * layout.words].reshape(-1, layout.words)
-    evidence = np.random.default_rng(0).normal(size=d * d + 2 * d + 1)
-    evidence[-1] = 0.0
-    matrix, right = evidence[: d * d].reshape(d, d).copy(), evidence[d * d : -1].reshape(2, d).copy()
+    evidence = np.random.default_rng(0).normal(size=d * d + 2 * d + 2)
+    evidence[-2:] = 7.0, 0.0
+    matrix, right = evidence[: d * d].reshape(d, d).copy(), evidence[d * d : -2].reshape(2, d).copy()
     critic = batch.critic.copy()
     gather(space.tape, layout, world.factor, world.offset, 0.8, 0.25, space.expected, evidence)
     pairs, money = [], 20.0 * d
@@ -182,20 +191,64 @@ def test_least_squares_against_numpy(queue: fc.Simulator) -> None:
     assert 0.5 * made < len(pairs) < made
     matrix *= 0.75
     right *= 0.75
+    square = 0.75 * 7.0
     for now, then in pairs:
         phi = np.zeros((4, 20))
         phi[int(now[0])] = now[3:23]
+        square += 0.25 / made * float(phi.ravel() @ phi.ravel())
         ahead = np.outer(then[23:], then[3:23]).ravel()
         matrix += 0.25 / made * np.outer(phi.ravel(), phi.ravel() - 0.8 * ahead)
         for f in range(2):
             right[f] += 0.25 / made * phi.ravel() * (world.factor[f] * now[1 + f] + world.offset[f])
     np.testing.assert_allclose(evidence[: d * d].reshape(d, d), matrix, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(evidence[d * d : -1].reshape(2, d), right, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(evidence[d * d : -2].reshape(2, d), right, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(evidence[-2], square, rtol=1e-10)
     evidence[-1] = 1e9
-    solve_weights(layout, evidence, space.matrix, space.right, critic)
+    assert solve_weights(layout, evidence, 0.8, space.matrix, space.right, critic)
     ridge = 1e-3 * np.maximum(np.diag(matrix), 0.0).sum() / d
     want = np.linalg.solve(matrix + ridge * np.eye(d), right.T + ridge * batch.critic.T).T
     np.testing.assert_allclose(critic, want, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("m_11", [-1e-9, -1e-3, 0.0])
+def test_weights_stay_where_m_is_not_positive(m_11: float) -> None:
+    """One feature, one action, phi = 1: E[phi (phi - gamma phibar')] at or below zero, as off-policy."""
+    gamma, d = 0.9, 1
+    layout = Layout(n_given=1, n=1, n_actions=1, n_rows=1, n_signals=1, d=1, words=4)
+    evidence, critic = np.array([m_11, 1.0, 1.0, 1e9]), np.zeros((1, 1))
+    assert solve_weights(layout, evidence, gamma, np.zeros((d, d)), np.zeros((d, 1)), critic)
+    ridge = 1e-3 * (1.0 - math.sqrt(gamma))
+    np.testing.assert_allclose(critic, 1.0 / (m_11 + ridge), rtol=1e-10)
+    tape = np.array(
+        [2.0, 2.0, 0.0, 0.5, 1.0, 1.0, -1.0, 0.0, 1.0, 1.0]
+    )  # action, signal, feature, probability
+    sign, one, zero = np.sign(critic[0, 0]), np.ones(1), np.zeros(1)
+    bound_weights(layout, tape, one, zero, gamma, critic)
+    np.testing.assert_allclose(critic, sign * BEYOND * 10.0, rtol=1e-12)
+    critic[:] = -1e9
+    tape[HEAD + 1] = 50.0  # values may then be so much larger
+    bound_weights(layout, tape, one, zero, gamma, critic)
+    np.testing.assert_allclose(critic, -BEYOND * 500.0, rtol=1e-12)
+    bound_weights(layout, tape, 3.0 * one, 7.0 * one, gamma, critic)
+    np.testing.assert_allclose(critic, -BEYOND * 500.0, rtol=1e-12)  # within: nothing moves
+
+
+def test_what_is_bounded_is_what_rollouts_read(queue: fc.Simulator) -> None:
+    """Largest |W| of the tape's choices and |Wbar| of its states, in plain Python; weights keep their direction."""
+    batch = Batch(queue, INNER)
+    batch(np.full(INNER, -1), np.arange(INNER) % 2)
+    space, world, layout = batch.space, batch.run.world.tables, batch.space.layout
+    rows = space.tape[HEAD : HEAD + int(space.tape[0]) * layout.words].reshape(-1, layout.words)
+    critic = 1e6 * np.random.default_rng(1).normal(size=batch.critic.shape)
+    before = critic.copy()
+    bound_weights(layout, space.tape, world.factor, world.offset, 0.8, critic)
+    for f in range(2):
+        values = rows[:, 3:23] @ before[f].reshape(4, 20).T
+        taken = values[np.arange(len(rows)), rows[:, 0].astype(int)][rows[:, 0] >= 0]
+        largest = max(np.abs(taken).max(), np.abs((values * rows[:, 23:]).sum(axis=1)).max())
+        signal = world.factor[f] * rows[rows[:, 0] >= 0, 1 + f] + world.offset[f]
+        most = BEYOND * max(1.0, np.abs(signal).max()) / 0.2
+        np.testing.assert_allclose(critic[f], before[f] * most / largest, rtol=1e-10)
 
 
 def test_what_cannot_be_paid_for_is_left_out(queue: fc.Simulator) -> None:
@@ -203,8 +256,10 @@ def test_what_cannot_be_paid_for_is_left_out(queue: fc.Simulator) -> None:
     batch = Batch(queue, INNER)
     batch(np.full(INNER, -1), np.zeros(INNER))
     d, before = batch.space.layout.d, batch.critic.copy()
-    evidence = np.zeros(d * d + 2 * d + 1)
-    solve_weights(batch.space.layout, evidence, batch.space.matrix, batch.space.right, batch.critic)
+    evidence = np.zeros(d * d + 2 * d + 2)
+    assert not solve_weights(
+        batch.space.layout, evidence, 0.8, batch.space.matrix, batch.space.right, batch.critic
+    )
     np.testing.assert_array_equal(batch.critic, before)
 
 

@@ -313,6 +313,34 @@ def test_outer_steps(name: str, draws: str) -> None:
         assert np.abs(run.state.theta).max() > 0.1
 
 
+def test_a_choice_of_very_many_branches_is_learned() -> None:
+    """More branches than all transitions of a batch pay for: the latest is backed up all the same."""
+    n = 1200  # state 0 has two choices that lead to all others, which lead back
+    cmdp = fc.CMDP(
+        np.append(0, np.arange(2, n + 2)),
+        np.concatenate([[0, n - 1], 2 * (n - 1) + np.arange(n)]),
+        np.concatenate([np.arange(1, n), np.arange(1, n), np.zeros(n - 1, np.int64)]),
+        np.concatenate([np.full(2 * (n - 1), 1.0 / (n - 1)), np.ones(n - 1)]),
+        np.concatenate([[0.0, 0.5], np.linspace(0.0, 1.0, n - 1)]),
+        gamma=0.7,
+    )
+    settings, n_steps = PDANPGCV(outer=20, inner=2), 20
+    run = make_run(cmdp, settings)
+    work, most = run.work(), 0
+    for _ in range(n_steps):
+        before = int(run.state.samples[0])
+        run.advance(0, 1, work)
+        most = max(most, int(run.state.samples[0]) - before)
+    assert counts.EARNED * (most + 1) < n - 1
+    model = naive.plain(cmdp, False)
+    state = naive.Improver(model, naive.streams(SEED, 0, LANES))
+    naive.pd_anpg_cv(model, run.momentum, run.steps, state, n_steps, counts.EARNED)
+    assert run.state.samples[0] == state.samples
+    np.testing.assert_allclose(run.state.critic[0], state.critic, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(run.state.theta[0], state.theta, rtol=1e-7, atol=1e-7)
+    assert run.state.critic[0][:2].max() > 0.5
+
+
 def general_policy(kind: str, cmdp: fc.CMDP) -> tuple[Any, Any]:
     """A policy class and what the twin reads of it."""
     rng = np.random.default_rng(6)

@@ -355,4 +355,4 @@ def _fitted(run: PDANPGCVRun) -> _Critic:
             phi=np.zeros(layout.n_rows * layout.n),
         )
 
-    return _Critic((n_signals, d), d * d + n_signals * d + 1, space)
+    return _Critic((n_signals, d), d * d + n_signals * d + 2, space)

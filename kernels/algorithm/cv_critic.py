@@ -13,7 +13,14 @@ import numpy as np
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.counts import Graph, back_up, count
-from fastcmdp.kernels.learning.least_squares import Layout, gather, solve_weights, value_of, write_products
+from fastcmdp.kernels.learning.least_squares import (
+    Layout,
+    bound_weights,
+    gather,
+    solve_weights,
+    value_of,
+    write_products,
+)
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.corrected import corrected_rollouts
 from fastcmdp.kernels.sampling.tables import Tables
@@ -251,4 +258,5 @@ def learn_from_counts(tables, gamma, actions, n_seen, outer, evidence, critic, s
 def learn_from_squares(tables, gamma, actions, n_seen, outer, evidence, critic, space):
     forget = min(max(FORGET, LATELY / (outer + LATELY)), 1.0)
     gather(space.tape, space.layout, tables.factor, tables.offset, gamma, forget, space.expected, evidence)
-    solve_weights(space.layout, evidence, space.matrix, space.right, critic)
+    if solve_weights(space.layout, evidence, gamma, space.matrix, space.right, critic):
+        bound_weights(space.layout, space.tape, tables.factor, tables.offset, gamma, critic)

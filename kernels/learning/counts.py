@@ -8,7 +8,9 @@ There is no learning rate: data of any policy is right, and going backwards carr
 once. Branches of a choice that lead to one state are counted as one.
 
 A backup reads all branches of its choice. Where they are many, backups are spent like money: each transition earns
-``EARNED`` branches, and one that cannot be paid for is left out. So a batch costs at most that many a transition.
+``EARNED`` branches, and one that cannot be paid for is left out. The first, of the latest transition, is made at any
+price, so that no choice has too many branches to be learned. So a batch costs at most that many a transition, and one
+backup.
 """
 
 from __future__ import annotations
@@ -76,9 +78,9 @@ def back_up(tables, graph, gamma, prob, seen, n_seen, branch_count, choice_count
         begin, end = U64(first[q]), U64(first[q + ONE])
         money += EARNED
         price = np.int64(end - begin)
-        if price > money:
+        if t > 0 and price > money:
             continue
-        money = min(money - price, MOST)
+        money = min(max(money - price, 0), MOST)
         at, row = n_signals * U64(choice_state[q]), n_signals * q
         discount, p = gamma / choice_count[q], prob[q]
         k = U64(0)

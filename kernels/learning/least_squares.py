@@ -3,11 +3,17 @@
 phi(s, a) are a simulator's features and, where that makes at most 64 numbers, their products in pairs: in the block of
 the action, or for features of pairs in one. With phibar(s) = sum_a pi(a|s) phi(s, a), the weights solve
 
-    (M + R) w_f = b_f + R w_f^old,    M = E[phi (phi - gamma phibar')'],    b_f = E[phi f],    R = 10^-3 tr(M)/d I,
+    (M + R) w_f = b_f + R w_f^old,    M = E[phi (phi - gamma phibar')'],    b_f = E[phi f],    R = 10^-3 t/d I,
 
 with phibar' at the next state, under the policy of its batch. Means are over transitions of all batches, later ones
-with more weight (``forget``). There is no learning rate, and where the features can express Q for the policy at hand
-W = Q is the fixed point, whichever policy acts. R keeps what no transition tells.
+with more weight (``forget``). There is no learning rate, and where the features can express Q of a policy that stays,
+W = Q is the fixed point, whatever explores; along a run M mixes the phibar' of the policies of many batches.
+
+R keeps what no transition tells. t is the sum of the positive M_ii, and at least (1 - sqrt(gamma)) E|phi|^2, which is
+the least that tr M can be under the policy's own discounted law: that of the next state is at most 1/gamma times it, so
+that E[phi . phibar'] <= E|phi|^2 / sqrt(gamma). Under the law of others M need not be positive, and a solution may be
+far beyond all values. Weights are scaled down where W of a choice, or Wbar of a state, of the last batch is beyond
+``BEYOND`` times what sums of its largest signal (at least 1) can be.
 
 What is read of a batch is its *tape*: how many records it holds, how many it has room for, then one record a visited
 state: the action, or -1 where a rollout ends; the signals that followed, in the user's units; the features of the
@@ -31,6 +37,7 @@ from fastcmdp.kernels.vectors import add_at, dot_at
 EARNED = 1000.0  # sums a transition, on average, at most
 MOST = 64  # features with products
 RIDGE = 1e-3
+BEYOND = 2.0  # an honest solution may overshoot
 HEAD = 2  # numbers before the first record
 
 
@@ -92,9 +99,9 @@ def write_expected(layout, x, at, prob, prob_at, out):
 
 @kernel
 def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
-    """Fold the transitions on the tape into the means M and b, which stand one after the other in ``evidence``.
+    """Fold the transitions on the tape into the means M, b and E|phi|^2, which stand in ``evidence`` in turn.
 
-    evidence : float64[d d + F d + 1], the last entry what solutions may cost
+    evidence : float64[d d + F d + 2], the last entry what solutions may cost
     """
     n, d, n_signals, words = layout.n, layout.d, layout.n_signals, layout.words
     n_records = int(tape[0])
@@ -103,7 +110,7 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
         transitions += tape[HEAD + j * words] >= 0.0
     if transitions == 0:
         return
-    for i in range(d * d + n_signals * d):
+    for i in range(d * d + n_signals * d + 1):
         evidence[i] *= 1.0 - forget
     share, price, money = forget / transitions, float(n * d), float(n * d)
     evidence[-1] += EARNED * transitions
@@ -125,6 +132,7 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
             weight = share * tape[mine + i]
             if weight == 0.0:
                 continue
+            evidence[-2] += weight * tape[mine + i]
             at_row = (first + i) * d
             add_at(evidence, at_row + first, weight, tape, mine, n)
             add_at(evidence, at_row, -gamma * weight, psi, 0, d)
@@ -134,17 +142,43 @@ def gather(tape, layout, factor, offset, gamma, forget, psi, evidence):
 
 
 @kernel
-def solve_weights(layout, evidence, matrix, right, critic):
-    """Solve for the weights by elimination with pivots, once that can be paid for; critic : float64[F, d]."""
+def bound_weights(layout, tape, factor, offset, gamma, critic):
+    """Scale the weights of a signal down to values that it can have, where the tape shows others."""
+    n, n_signals = layout.n, layout.n_signals
+    for f in range(n_signals):
+        largest, signal = 0.0, 1.0
+        for j in range(int(tape[0])):
+            at = HEAD + j * layout.words
+            action, x = int(tape[at]), at + 1 + n_signals
+            mean = 0.0
+            for a in range(layout.n_actions):
+                w = value_of(layout, tape, x, critic[f], a)
+                mean += tape[x + layout.n_rows * n + a] * w
+                if a == action:
+                    largest = max(largest, abs(w))
+                    signal = max(signal, abs(factor[f] * tape[at + 1 + f] + offset[f]))
+            largest = max(largest, abs(mean))
+        most = BEYOND * signal / (1.0 - gamma)
+        if largest > most:
+            for i in range(layout.d):
+                critic[f, i] *= most / largest
+
+
+@kernel
+def solve_weights(layout, evidence, gamma, matrix, right, critic):
+    """Solve for the weights by elimination with pivots, once that can be paid for; critic : float64[F, d].
+
+    Return whether they have changed.
+    """
     d, n_signals = layout.d, layout.n_signals
     price = d * d * d / 3.0
     if evidence[-1] < price:
-        return
+        return False
     evidence[-1] = min(evidence[-1] - price, price)
     trace = 0.0
     for i in range(d):
         trace += max(evidence[i * d + i], 0.0)
-    ridge = RIDGE * trace / d
+    ridge = RIDGE * max(trace, (1.0 - math.sqrt(gamma)) * evidence[-2]) / d
     for i in range(d):
         for j in range(d):
             matrix[i, j] = evidence[i * d + j]
@@ -157,7 +191,7 @@ def solve_weights(layout, evidence, matrix, right, critic):
             if abs(matrix[i, k]) > abs(matrix[p, k]):
                 p = i
         if not abs(matrix[p, k]) > 0.0:
-            return
+            return False
         if p != k:
             for j in range(k, d):
                 matrix[k, j], matrix[p, j] = matrix[p, j], matrix[k, j]
@@ -184,6 +218,7 @@ def solve_weights(layout, evidence, matrix, right, critic):
         for f in range(n_signals):
             for i in range(d):
                 critic[f, i] = right[i, f]
+    return finite
 
 
 def empty_tape(layout: Layout, room: int) -> np.ndarray:
