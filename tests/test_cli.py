@@ -736,6 +736,17 @@ def test_inspect_json(cli):
     assert np.shape(found["model"]["ranges"]) == (3, 2)
 
 
+def test_averages_by_a_flag(cli):
+    """As `with_criterion` has them, the generator's limit of 10 as an average; no discount factor beside the flag."""
+    optimum = cli("inspect", "env:river_swim", "--average", "--json").object()["optimum"]
+    best = fc.optimum(fc.envs.river_swim().with_criterion("average", limits=0.05 * 10))
+    assert optimum["reward"] == pytest.approx(best.reward, rel=1e-9)
+    assert optimum["constraints"] == pytest.approx([0.5], rel=1e-6)
+    answer = cli("inspect", "env:river_swim", "--average", "--gamma", 0.9)
+    assert answer.code != 0
+    assert "--average takes no --gamma" in answer.err
+
+
 def test_inspect_says_it_in_words(cli):
     answer = cli("inspect", "gym:FrozenLake-v1")
     assert (answer.code, answer.err) == (0, "")
