@@ -150,7 +150,11 @@ def test_forms_of_the_multiplier(name: str, dual: str, tmp_path) -> None:
         kind(dual="damped")
 
 
-@each
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(a, marks=pytest.mark.slow) if a is fc.LBSGD else a for a in ALGORITHMS.values()],
+    ids=list(ALGORITHMS),
+)
 def test_it_learns(algorithm: type[Algorithm]) -> None:
     """From the uniform policy's error to a third of it at most, on two constraints and uneven action sets."""
     safe = algorithm is fc.LBSGD  # keeps away from limits until it has seen enough: ~eps^-6 samples

@@ -84,7 +84,7 @@ def test_a_long_outer_step_is_undone_at_once(name: str, monkeypatch: pytest.Monk
     ordinary = SWIM if isinstance(model, fc.CMDP) else fc.simulators.marketing()
     fc.solve(ordinary, settings.shortest(), policy=policy)  # compiled before the clock runs
     fresh = start(model, settings, policy or default_policy(model), 5, 2, 1, False)
-    press_at_work(monkeypatch, 2, 1.0)
+    press_at_work(monkeypatch, 2, 2.0)  # late enough for a busy machine to have begun the step
     began = time.monotonic()
     result = fc.solve(model, settings, policy=policy, seed=5, replicates=2, trace=1, optimum=False, threads=2)
     assert time.monotonic() - began < LIMIT
