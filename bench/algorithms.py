@@ -57,14 +57,14 @@ def walk(tables, actions, steps, state, work, n_steps):
     theta, drawn, critic = state.theta[0], state.drawn[0], state.critic[0].reshape(-1)
     since, top, highest, rng = state.since[0].reshape(-1), state.top[0], state.highest[0], state.rng[0]
     gone = np.zeros(state.critic.shape[2])
-    alpha, explore = steps.alpha, steps.explore
+    explore = steps.explore
     here, doubts = np.uint64(state.choice[0]), 0
     for _ in range(n_steps):
         word = next_word(rng, 0)
         first, n = branch_row(choice_word[words * here])
         code = draw_label(entry, first, n, branch_bits(entry, word))
         here, doubt = pd_nac._draw(
-            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, alpha, explore,
+            alias, state_to_choice, theta, drawn, critic, since, gone, top, highest, explore,
             state_of_row(row_state, code), code, rng, word,
         )  # fmt: skip
         doubts += doubt >= 0.0
