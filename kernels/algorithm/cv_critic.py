@@ -154,6 +154,8 @@ def explore_least_tried(tables, evidence, space, n_seen, pair, job_choice):
         i = n
         while i > 0 and (job_choice[i - 1] < 0 or counts[q] < counts[job_choice[i - 1]]):
             i -= 1
+        if i == n:  # most are tried more often than all that are in the list
+            continue
         for other in job_choice:
             if other == q:
                 i = n
