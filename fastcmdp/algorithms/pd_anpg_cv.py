@@ -331,7 +331,8 @@ def _counted(run: PDANPGCVRun) -> _Critic:
         words = tables.choice_word.copy()
         words.reshape(-1, tables.words)[:, 1:] = 0
         seen, mean = np.zeros(run.n_seen(), np.uint64), np.zeros((cmdp.n_states, n_signals))
-        return cv_critic.Counted(graph, (words, words.view(np.float64)), seen, mean)
+        looked = np.zeros(cmdp.n_states + 1, np.int64)
+        return cv_critic.Counted(graph, (words, words.view(np.float64)), seen, mean, looked)
 
     return _Critic((cmdp.n_choices, n_signals), cmdp.n_branches + cmdp.n_choices, space)
 

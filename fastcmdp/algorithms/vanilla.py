@@ -78,9 +78,7 @@ class VanillaRun(Run):
             **self.common_state(seed, replicates),
             memory=np.zeros((replicates, m, width)),
             quantile=np.zeros((replicates, m)),
-            recent=np.zeros((replicates, 2 + 2 * m)),
-            average=np.zeros((replicates, 2 + 2 * m)),
-            longest=np.zeros((replicates, 2 + 2 * m)),
+            **self.measured_levels(replicates, 2 + 2 * m, 2 + 2 * m),
         )
         self.set_up_actions()
 

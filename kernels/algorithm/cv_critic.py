@@ -38,6 +38,9 @@ class Counted(NamedTuple):
     record: Any  # (uint64[C W], float64[C W]): see corrected.py
     seen: np.ndarray  # uint64[n]
     mean: np.ndarray  # float64[S, F]: Wbar
+    looked: (
+        np.ndarray
+    )  # int64[S+1]: the last batch in which a state was looked at, and how many batches there were
 
 
 class Fitted(NamedTuple):
@@ -147,25 +150,25 @@ def explore(tables, evidence, space, n_seen, pair, job_choice):
 def explore_least_tried(tables, evidence, space, n_seen, pair, job_choice):
     """The choices tried least in all states that the batch has visited so far, each once; then those of the pairs."""
     counts, seen = evidence[tables.branch_entry.shape[0] // 3 :], space.seen
-    n = job_choice.shape[0]
+    n, looked = job_choice.shape[0], space.looked
     job_choice[:] = -1
+    looked[-1] += 1
     for t in range(n_seen):
-        q = least_tried(tables, counts, np.int64(seen[t] >> HALF))
+        s = tables.choice_state[seen[t] >> HALF]
+        if looked[s] == looked[-1]:
+            continue
+        looked[s] = looked[-1]
+        q = least_tried(tables, counts, s)
         i = n
         while i > 0 and (job_choice[i - 1] < 0 or counts[q] < counts[job_choice[i - 1]]):
             i -= 1
-        if i == n:  # most are tried more often than all that are in the list
-            continue
-        for other in job_choice:
-            if other == q:
-                i = n
         if i < n:
             for j in range(n - 1, i, -1):
                 job_choice[j] = job_choice[j - 1]
             job_choice[i] = q
     for h in range(n):
         if job_choice[h] < 0:
-            job_choice[h] = least_tried(tables, counts, pair[h])
+            job_choice[h] = least_tried(tables, counts, tables.choice_state[pair[h]])
 
 
 @explore.on(Addresses)
@@ -174,9 +177,8 @@ def explore_pairs(tables, evidence, space, n_seen, pair, job_choice):
 
 
 @kernel
-def least_tried(tables, counts, q):
-    """The choice of the same state as q that was tried least, the first of several."""
-    s = tables.choice_state[q]
+def least_tried(tables, counts, s):
+    """The choice of state s that was tried least, the first of several."""
     least = tables.state_to_choice[s]
     for other in range(least + 1, tables.state_to_choice[s + 1]):
         if counts[other] < counts[least]:

@@ -20,7 +20,9 @@ from fastcmdp.kernels.sampling.lanes import (
     action_bits,
     branch_bits,
     draw_words,
+    leave_streams,
     next_of_lane,
+    take_streams,
 )
 from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
 from fastcmdp.kernels.stop import leaves
@@ -39,9 +41,7 @@ def trajectories(tables, actions, rng, out):
     start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_word, words, stop = tables.choice_word, U64(tables.words), tables.stop
     lane = np.empty(N_SECTIONS * LANES, np.uint64)
-    for i in range(LANES):
-        for k in range(4):
-            lane[k * LANES + i] = rng[k, i]
+    take_streams(lane, rng)
     n_paths, n_pairs = out.shape
     first = 0
     while first < n_paths and not leaves(stop):
@@ -68,7 +68,5 @@ def trajectories(tables, actions, rng, out):
                 lane[ROW + i] = choice_word[words * lane[CHOICE + i]]
                 out[first + i, j] = np.int64(lane[CHOICE + i])
         first += n
-    for i in range(LANES):
-        for k in range(4):
-            rng[k, i] = lane[k * LANES + i]
+    leave_streams(lane, rng)
     return n_paths * (n_pairs - 1)
