@@ -369,7 +369,7 @@ ONE_COST = (
 
 
 def tight_and_slack(model):
-    """The cost held to a tenth of what the best policy has above the least; a random one with 20 % of its range left."""
+    """The cost at a tenth of what the best policy has above the least; a random one with 20 % of its range free."""
     least = fc.optimum(model).constraint_range[0, 0 if model.sense[0] == "<=" else 1]
     close = least + 0.2 * (fc.envs.halfway_limit(model)[0] - least)
     second = np.random.default_rng(0).random(model.n_choices)
