@@ -21,7 +21,7 @@ from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration, number
 
 MOST_SAMPLES = 1e9  # transitions of a replicate that a target may take, where nothing else bounds them
-STAGE = 50  # windows that a stage adds to the record
+STAGE = 50  # windows that a stage adds to the record, at most
 _FIRST = 1e5, 50  # transitions and outer steps of a first stage, at least
 _MARGIN = 0.9  # of the time that is left is planned for
 _WORTH = 1.05  # as many outer steps as there are, at least, for another stage
@@ -54,6 +54,10 @@ class Budget:
     def staged(self) -> bool:
         """Whether the run is made in stages."""
         return self.seconds is not None or self.target is not None
+
+    def likely(self, speed: float) -> float:
+        """Transitions of a replicate that a run in stages may come to, at so many a second."""
+        return MOST_SAMPLES if self.seconds is None else min(MOST_SAMPLES, self.seconds * speed)
 
     def most(self, settings: Algorithm, model: CMDP | Simulator) -> int:
         """Outer steps of these settings that the samples allow; time alone allows any number.

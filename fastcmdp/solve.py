@@ -34,6 +34,7 @@ LEAST_WINDOWS = 8
 AFFORDABLE_CHOICES = 1_000_000
 _SPEED = 2e7  # transitions a second and thread; roughly, as the following
 _EVALUATION = 4e-4, 2e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_LEARNT = 1e6  # transitions a second of PD-ANPG-CV on models so large that its H depends on the budget
 _OPTIMUM = 2e-6  # seconds of the optimum for each branch
 _SHORT = 0.2  # seconds of evaluations that nobody minds
 _TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
@@ -140,7 +141,8 @@ def solve(
     how = _how(threads=threads, progress=progress, checkpoint=checkpoint, piece=piece)
     if algorithm is None:
         kind: Any = PDANPGCV
-        algorithm = kind() if samples is None else kind.for_samples(cmdp, samples)
+        planned = kind.for_samples(cmdp, samples or budget.likely(_LEARNT))
+        algorithm = planned if samples is not None or budget.staged else kind()
         most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
         maker = algorithm if isinstance(algorithm, type) else type(algorithm)
@@ -215,9 +217,22 @@ def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
     >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
     (19, 200)
     """
-    affordable = _fifth(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
+    affordable = _evaluations(cmdp, algorithm)
     counts = range(WINDOWS, LEAST_WINDOWS, -1)
     return next((n for n in counts if len(even_points(algorithm.outer, n)) <= affordable), LEAST_WINDOWS)
+
+
+def _stage_windows(result: Result, further: int) -> int:
+    """How many windows a stage that goes on to ``further`` outer steps adds to the record."""
+    if result.run.world.optimum is None:
+        return STAGE
+    stage = replace(result.algorithm, outer=further - result.algorithm.outer)
+    return max(min(STAGE, int(_evaluations(result.run.world.table, stage))), LEAST_WINDOWS)
+
+
+def _evaluations(cmdp: CMDP, algorithm: Algorithm) -> float:
+    """Exact evaluations of a policy that a run affords."""
+    return _fifth(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
 
 
 def _fifth(cmdp: CMDP, algorithm: Algorithm) -> float:
@@ -299,7 +314,7 @@ def _stages(result: Result, stages: Stages, **how: Any) -> Result:
         further = stages.next(result)
         if further is None:
             break
-        grow(result, further, STAGE)
+        grow(result, further, _stage_windows(result, further))
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
         steps = result.run.state.failed[failed]

@@ -10,10 +10,11 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
-from fastcmdp.budget import Budget, Stages
+from fastcmdp.budget import STAGE, Budget, Stages
 from fastcmdp.runs.accuracy import Accuracy, accuracy, batch_interval
 from fastcmdp.runs.best import _simulated, _weights
 from fastcmdp.runs.outputs import suffix_fraction, weighted
+from fastcmdp.solve import _stage_windows
 
 
 @pytest.fixture(scope="module")
@@ -388,3 +389,13 @@ def test_exact_values_run_for_a_time(river):
     result = fc.solve(river, fc.ReLOAD(rollouts=0, outer=2000), seconds=20.0)
     assert result.finished
     assert result.samples[0] == 0
+
+
+def test_a_time_plans_for_large_models_and_few_evaluations():
+    """On many choices H follows from the transitions that the time allows, and a stage records what it affords."""
+    large = fc.envs.garnet(n_states=3000, seed=1)
+    result = fc.solve(large, seconds=1.0)
+    planned = fc.PDANPGCV.for_samples(large, 1e6)
+    assert result.algorithm.inner == planned.inner > fc.PDANPGCV().inner
+    affordable = int(0.2 / (4e-4 + 2e-7 * large.n_branches))
+    assert _stage_windows(result, 2 * result.algorithm.outer) == affordable < STAGE
