@@ -1,7 +1,7 @@
 """Untuned on 10,000 to 30,000 states: `python bench/large.py [--seconds 60] [--only "NAME;.."]`.
 
-The default, `fc.solve(model, seconds=60)`, one replicate a core, on garnets, a grid, queues and, where it is there, a file:
-error of the last quarter, the larger of gap and violation relative to what policies attain, by exact values; the worst
+The default, `fc.solve(model, seconds=60)`, one replicate a core, on garnets, a grid, two applications
+and, where it is there, a file: error of the last quarter, the larger of gap and violation relative to what policies attain, by exact values; the worst
 replicate, the multipliers beside the exact ones, and the transitions that the time allowed.
 """
 
@@ -27,8 +27,8 @@ MODELS = {
     "garnet 30,000": garnet(30_000, 4, 5, 0.95, 16),
     "garnet 30,000 m2": garnet(30_000, 4, 5, 0.97, 17, 2),
     "grid 100 x 100": partial(fc.envs.grid_world, 100, 0.1, 0.98),
-    "uplink 10,092": application("uplink", 57, 0.98),
-    "uplink 30,000": application("uplink", 99, 0.98),
+    "machines": application("machines", 5, 6, 0.95),
+    "perishable": application("perishable", 6, 7, 0.95),
     "gathering 24,064": partial(
         fc.load, FILE, reward="rew_gold", constraints=["attacks <= 1.305208"], gamma=0.99
     ),
