@@ -146,7 +146,7 @@ def page(made: Report, found: dict[str, tuple[float, bool]], spec: Sweep, minute
         )
         scale, attained = found[e.name]
         lines.append(
-            f"| {e.algorithm} | {e.claimed:g} | {spread} | {ends} | {e.points} of {e.asked} | {e.capped} | "
+            f"| {e.algorithm} | {'-' if e.claimed is None else f'{e.claimed:g}'} | {spread} | {ends} | {e.points} of {e.asked} | {e.capped} | "
             f"{scale:g}{'' if attained else ' (none)'} |"
         )
     lines += [
@@ -157,8 +157,9 @@ def page(made: Report, found: dict[str, tuple[float, bool]], spec: Sweep, minute
         "",
     ]
     for e in made.analysis.exponents:
-        assert e.claimed is not None
-        if e.low != e.low:
+        if e.claimed is None:
+            said = "no rate is claimed"
+        elif e.low != e.low:
             said = "too few targets were reached within the cap: neither supported nor refuted"
         elif 2 * e.points < e.asked:
             said = "fewer than half of the targets were reached, so this is a fit over the easy ones"
