@@ -83,7 +83,7 @@ def test_the_least_budget_that_is_told_is_accepted(algorithm: type[Algorithm]) -
         with pytest.raises(fc.errors.BudgetError, match=f"at least {least:,.0f} for"):
             algorithm.for_samples(patient, least - 1)
     if algorithm.name not in ("pmd-pd", "arnpg-epd"):  # whose outer steps grow with the budget
-        with pytest.raises(fc.SettingError, match="at most .* transitions") as told:
+        with pytest.raises(fc.SettingError, match=r"at most .* transitions") as told:
             algorithm.for_samples(patient, 1e30)
         assert algorithm.for_samples(patient, _told("at most", told)).outer > 0.98 * 2**40
 
