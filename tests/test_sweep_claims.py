@@ -49,6 +49,9 @@ def test_a_script_without_a_main_guard_is_told_at_once(tmp_path):
     assert made.returncode == 1
     last = made.stderr[made.stderr.rindex("SettingError") :]
     assert "needs a main guard" in last
+    assert (
+        "a sweep is begun while a process of the same script starts" in made.stderr
+    )  # before it did anything
     assert 'if __name__ == "__main__":' in last
     assert not list((tmp_path / "out" / "claims").iterdir())
     guarded = SCRIPT.replace("sweeps.run(", 'if __name__ == "__main__": sweeps.run(')
