@@ -123,7 +123,7 @@ def test_a_session_that_moves_keeps_its_tasks_and_is_named(shared):
             other.kill()  # its lock is free then: no lease is waited for
 
     assert sweeps.run(small(), path, progress=tell).new == 4
-    assert other.wait() == -signal.SIGKILL  # not before it was killed was its task taken
+    assert other.wait(30) == -signal.SIGKILL  # not before it was killed was its task taken
     assert f"waiting for 1 tasks that session {_session(path, other.pid)}" in " ".join(notes)
     assert "no sign of life" not in " ".join(notes)
 
