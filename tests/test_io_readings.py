@@ -112,9 +112,10 @@ def test_renormalize_is_no_way_to_guess(written):
 
 
 @pytest.mark.parametrize("kind", ["mat", "toolbox"])
-def test_our_own_files_say_their_axes(kind, tmp_path):
-    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    cmdp = fc.CMDP.from_arrays(np.stack([np.eye(2), swap]), PAY, gamma=0.9, start=0)
+@pytest.mark.parametrize("second", [[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+def test_our_own_files_say_their_axes(kind, second, tmp_path):
+    """Of the second model, in which action a leads to state a, all readings are models, and different ones."""
+    cmdp = fc.CMDP.from_arrays(np.stack([np.eye(2), second]), PAY, gamma=0.9, start=0)
     path = file_of(tmp_path, kind)
     fc.save(cmdp, path, format=kind)
     with warnings.catch_warnings():

@@ -468,7 +468,10 @@ def test_a_missed_limit_and_a_multiplier_on_its_way_are_told():
     assert "misses its limit <= " in notes
     assert "% of its range" in notes
     assert "still climbs" in notes
-    assert "What helped where pd-anpg or others of its kind missed a limit: npg-pd-softmax or crpo-softmax" in notes
+    assert (
+        "What helped where pd-anpg or others of its kind missed a limit: npg-pd-softmax or crpo-softmax"
+        in notes
+    )
     assert notes in result.summary()
     assert result.to_dict()["notes"] == result.notes()
 
