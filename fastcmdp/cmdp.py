@@ -103,7 +103,8 @@ class CMDP(Units):
     sense : str or m strings
         "<=" or ">=".
     renormalize : bool
-        Divide rows (and `start`) by their sums, whatever positive number these are.
+        Divide rows (and `start`) by their sums, whatever positive number these are; a warning says how far off they
+        were.
     action_of_choice : integers (C,), optional
         The user's number of each choice's action; by default its position within the state.
     names : 1+m strings, optional

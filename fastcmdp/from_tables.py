@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy  # its parts load at their first use: `import fastcmdp` then takes half the time
 
 from fastcmdp.errors import ModelError
-from fastcmdp.rows import IntArray, check_states, cumulated
+from fastcmdp.rows import MOST_OFF, IntArray, check_states, cumulated
 from fastcmdp.units import FORBIDDEN, FloatArray, check_finite, numbers_in
 
 Table = Any  # what a user may pass: an array-like, a scipy.sparse array or matrix, or a list of those
@@ -32,6 +32,8 @@ def rows_of_tables(
 ) -> TableRows:
     """The rows of tables in any of the forms that `CMDP.from_arrays` takes."""
     table = stacked(transition, "transition")
+    if available is None:
+        refuse_other_axes(transition)
     S = int(table.shape[1])
     A = int(table.shape[0]) // S
     mask = mask_of(available, S, A)
@@ -147,7 +149,7 @@ def stacked(table: Table, what: str) -> scipy.sparse.csr_array:
     if array.ndim != 3 or array.shape[0] != array.shape[2] or array.size == 0:
         raise ModelError(
             f"{what} has shape {array.shape}; a dense one must be (S, A, S): state, action, next state. "
-            "np.swapaxes(x, 0, 1) makes that of (A, S, S)"
+            "np.swapaxes(x, 0, 1) makes that of (A, S, S), np.swapaxes(x, 1, 2) that of (S, S, A)"
         )
     if array.dtype == np.float16:  # unknown to scipy.sparse
         array = array.astype(np.float32)
@@ -156,6 +158,19 @@ def stacked(table: Table, what: str) -> scipy.sparse.csr_array:
     targets = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)[stored]
     offsets = cumulated(np.count_nonzero(stored, axis=1))
     return scipy.sparse.csr_array((rows[stored], targets, offsets), shape=rows.shape)
+
+
+def refuse_other_axes(table: Table) -> None:
+    """A ModelError where a dense table has as many states as actions and is one, but as P(s, s', a) of MATLAB."""
+    array = None if is_sparse(table) else numbers_in(table, "transition")
+    if array is None or array.ndim != 3 or len(set(array.shape)) > 1 or array.dtype.kind not in "biuf":
+        return
+    ours, matlab = (np.abs(array.sum(axis=axis, dtype=np.float64) - 1.0).max() <= MOST_OFF for axis in (2, 1))
+    if matlab and not ours:
+        raise ModelError(
+            f"transition has shape {array.shape} and sums to 1 over its second axis, not over its last: it is P(state, "
+            "next state, action), and (S, A, S) is expected, which np.swapaxes(x, 1, 2) makes of it"
+        )
 
 
 def canonical(table: Table, what: str) -> scipy.sparse.csr_array:

@@ -22,6 +22,7 @@ Int32Array = npt.NDArray[np.int32]
 MAX_STATES = 2**31 - 1  # states are int32 in branch_target
 MOST_OFF = 0.01  # by which rounding may take a sum from 1, whatever the type and the length of a row
 _NEGLIGIBLE = 8  # times eps: what 1 - 0.9 - 0.1 and its like may be off
+_WORTH_A_WORD = 1e-9  # by which sums may miss 1 before it is said that rows are divided by them
 _PENALTY = 1e4  # a reward so many times below the size of all above it drowns these
 
 
@@ -136,6 +137,15 @@ def normalised(
     if wrong[worst] > 1.0:
         remedy = "" if renormalize is not False else "; renormalize=True divides every row by its sum"
         raise ModelError(f"{place(worst)} sum to {sums[worst]}; they must sum to 1{remedy}")
+    off = np.abs(sums - 1.0)
+    far = np.flatnonzero((off > sum_tolerance(lengths, precision(dtype))) & (off > _WORTH_A_WORD))
+    if far.size:
+        worst = int(far[off[far].argmax()])
+        warnings.warn(
+            f"{far.size} of {len(sums)} rows of probabilities miss 1 by up to {off[worst]:.1e}, which rounding does "
+            f"not explain ({place(worst)} sum to {sums[worst]:.6g}); they were divided by their sums",
+            stacklevel=5,
+        )
     # Rows that sum to 1 to rounding stay as they are: a model built from its own rows keeps their bits.
     sums[np.abs(sums - 1.0) <= lengths * EPS] = 1.0
     prob /= np.repeat(sums, lengths)

@@ -72,6 +72,28 @@ def test_schedule_meets_a_budget_and_epsilon(algorithm: type[Algorithm]) -> None
 
 
 @each
+def test_the_least_budget_that_is_told_is_accepted(algorithm: type[Algorithm]) -> None:
+    """To the last digit: a rounded one would be refused in its turn. So is the greatest."""
+    patient = fc.envs.garnet(n_states=30, gamma=0.999, seed=1)
+    if algorithm.name not in ("crpo", "pd-nac"):  # of whose outer steps one takes a transition or two
+        with pytest.raises(fc.errors.BudgetError, match="for one outer step") as told:
+            algorithm.for_samples(patient, 1)
+        least = _told("at least", told)
+        assert algorithm.for_samples(patient, least).outer == 1
+        with pytest.raises(fc.errors.BudgetError, match=f"at least {least:,.0f} for"):
+            algorithm.for_samples(patient, least - 1)
+    if algorithm.name not in ("pmd-pd", "arnpg-epd"):  # whose outer steps grow with the budget
+        with pytest.raises(fc.SettingError, match=r"at most .* transitions") as told:
+            algorithm.for_samples(patient, 1e30)
+        assert algorithm.for_samples(patient, _told("at most", told)).outer > 0.98 * 2**40
+
+
+def _told(words: str, error: pytest.ExceptionInfo[Exception]) -> float:
+    """The number after these words of a message."""
+    return float(str(error.value).partition(f"{words} ")[2].split(" ")[0].replace(",", ""))
+
+
+@each
 def test_constants_are_parameters_of_the_schedule(algorithm: type[Algorithm]) -> None:
     assert algorithm.constants
     for name, (low, high) in algorithm.constants.items():

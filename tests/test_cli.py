@@ -388,6 +388,12 @@ def test_a_method_of_which_all_replicates_failed_is_code_1(cli):
     assert [entry["failed"] for entry in answer.object()["algorithms"]] == [0, 2]
 
 
+def test_a_method_of_which_no_trial_has_a_result_is_code_1(cli):
+    answer = cli("tune", *BUDGET, "--trials", 2, "--algorithms", "pd-anpg,pd-anpg?xi=1e300", "--json")
+    assert answer.code == 1
+    assert [entry["error"] is None for entry in answer.object()["algorithms"]] == [False, True]
+
+
 def test_a_last_checkpoint_that_could_not_be_written_is_code_1(cli, tmp_path, monkeypatch):
     def save(self, path):
         raise OSError(28, "No space left on device", str(path))

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 import tracemalloc
+import warnings
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -302,7 +303,8 @@ def test_input_is_neither_changed_nor_shared() -> None:
         "start": np.ones(3),
     }
     given |= {"action_of_choice": np.array([0, 1] * 3, dtype=np.int32), "limits": np.array([2.0])}
-    cmdp = rows(**given, renormalize=True)
+    with pytest.warns(UserWarning, match="start probabilities sum to 3"):
+        cmdp = rows(**given, renormalize=True)
     reference = rows()
     for array in given.values():
         assert array.flags.writeable
@@ -404,7 +406,8 @@ def test_long_float32_rows() -> None:
 
 def test_renormalize_takes_any_positive_sum() -> None:
     factors = np.array([[1e-3, 2], [3, 1e9], [0.1, 1]])[:, :, None]
-    cmdp = tables(transition=TABLE * factors, renormalize=True, start=[1, 1, 2])
+    with pytest.warns(UserWarning, match="divided by their sums"):
+        cmdp = tables(transition=TABLE * factors, renormalize=True, start=[1, 1, 2])
     np.testing.assert_allclose(cmdp.branch_prob, RAW["branch_prob"], rtol=1e-15)
     assert cmdp.start.tolist() == [0.25, 0.25, 0.5]
     for bad, message in ((0, "sum to 0"), (-1, "must not be negative"), (np.inf, "is inf")):
@@ -412,6 +415,37 @@ def test_renormalize_takes_any_positive_sum() -> None:
             tables(transition=put(TABLE, (1, 0, 0), bad), renormalize=True)
 
 
+def test_what_was_off_by_more_than_rounding_is_told() -> None:
+    table = TABLE.astype(float)
+    table[1, 0] *= 0.95
+    with pytest.warns(
+        UserWarning,
+        match=r"1 of 6 rows .* miss 1 by up to 5\.0e-02.* \(.*state 1, action 0 sum to 0\.95\); they",
+    ) as told:
+        tables(transition=table, renormalize=True)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tables(transition=TABLE * (1 + 1e-13), renormalize=True)
+
+
+def test_tables_of_matlab_are_named_and_not_divided_by_sums() -> None:
+    """As many states as actions: P(s, s', a) has the shape, and renormalize=True would make another model of it."""
+    rng = np.random.default_rng(1)
+    table = rng.dirichlet(np.ones(3), (3, 3))  # (S, A, S)
+    right = CMDP.from_arrays(table, np.eye(3), gamma=0.9)
+    matlab = np.swapaxes(table, 1, 2)
+    for renormalize in (False, True):
+        with pytest.raises(ModelError, match=r"P\(state, next state, action\).*np\.swapaxes\(x, 1, 2\)"):
+            CMDP.from_arrays(matlab, np.eye(3), gamma=0.9, renormalize=renormalize)
+    assert_same(CMDP.from_arrays(np.swapaxes(matlab, 1, 2), np.eye(3), gamma=0.9), right)
+    with pytest.raises(ModelError, match=r"renormalize=True divides"):  # where no reading fits
+        CMDP.from_arrays(table * 0.9, np.eye(3), gamma=0.9)
+    with pytest.raises(ModelError, match=r"np\.swapaxes\(x, 1, 2\) that of \(S, S, A\)"):
+        CMDP.from_arrays(matlab[:, :, :2], np.eye(3)[:, :2], gamma=0.9)
+
+
+@pytest.mark.filterwarnings("ignore:.*divided by their sums")
 @settings(deadline=None, max_examples=200)
 @given(hnp.arrays(np.float64, st.integers(1, 300), elements=st.floats(1e-9, 1)))
 def test_a_model_built_from_its_own_rows_has_the_same_bits(weights: np.ndarray) -> None:

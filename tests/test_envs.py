@@ -746,6 +746,10 @@ def test_a_state_entered_with_an_end_only_is_none_to_be_in() -> None:
     assert value_of(Table(hole), start=0) == pytest.approx(0.5 / (1 - 0.45))
     assert value_of(Table(hole), start="uniform") == pytest.approx(0.5 / (1 - 0.45))
     assert value_of(Table(hole), start=1) == pytest.approx(7.0)
+    # The start that is used says so, not the environment's.
+    for start in (1, [0.0, 1.0]):
+        assert value_of(Table(hole, [1.0, 0.0]), start=start) == pytest.approx(7.0)
+    assert value_of(Table(hole, [0.0, 1.0]), start=0) == pytest.approx(0.5 / (1 - 0.45))
 
 
 def test_states_without_actions_have_ended() -> None:

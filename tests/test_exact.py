@@ -382,9 +382,11 @@ def large_models():
         (rng.dirichlet(np.ones(5), 2_000).ravel(), rng.integers(0, 1_000, 10_000), np.arange(0, 10_001, 5)),
         shape=(2_000, 1_000),
     )
-    yield CMDP.from_arrays(
-        [walk, walk.T / 1.0], rng.random((2_500, 2)), gamma=0.999, start=0, renormalize=True
-    )
+    with pytest.warns(UserWarning, match="divided by their sums"):
+        both = CMDP.from_arrays(
+            [walk, walk.T / 1.0], rng.random((2_500, 2)), gamma=0.999, start=0, renormalize=True
+        )
+    yield both
     yield CMDP.from_arrays(lottery, rng.random((1_000, 2)), rng.random((1_000, 2)), gamma=0.99, limits=5.0)
     dense = rng.dirichlet(np.ones(150), (150, 2))
     yield CMDP.from_arrays(dense, rng.random((150, 2)), rng.random((150, 2)), gamma=0.95, limits=5.0)

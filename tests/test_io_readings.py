@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from io_cases import SHARED, file_of, needs_models, small, told
+from io_cases import FORMATS, SHARED, file_of, needs_models, small, told
 from scipy.io import savemat
 
 import fastcmdp as fc
@@ -112,9 +112,10 @@ def test_renormalize_is_no_way_to_guess(written):
 
 
 @pytest.mark.parametrize("kind", ["mat", "toolbox"])
-def test_our_own_files_say_their_axes(kind, tmp_path):
-    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    cmdp = fc.CMDP.from_arrays(np.stack([np.eye(2), swap]), PAY, gamma=0.9, start=0)
+@pytest.mark.parametrize("second", [[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+def test_our_own_files_say_their_axes(kind, second, tmp_path):
+    """Of the second model, in which action a leads to state a, all readings are models, and different ones."""
+    cmdp = fc.CMDP.from_arrays(np.stack([np.eye(2), second]), PAY, gamma=0.9, start=0)
     path = file_of(tmp_path, kind)
     fc.save(cmdp, path, format=kind)
     with warnings.catch_warnings():
@@ -356,7 +357,21 @@ def test_initial_states_are_a_label():
     assert io.build(own, reward="label:init", gamma=0.9).reward.tolist() == [0, 0, 1, 0]
 
 
-# Packed text, names.
+# Probabilities, packed text, names.
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_probability_negative_by_rounding_is_zero_in_every_format(kind, tmp_path):
+    """Models are written by other programs as well: 1 - 0.9 - 0.1 is no reason to refuse one."""
+    path, rest = file_of(tmp_path, kind), 1 - 0.9 - 0.1
+    assert rest < 0
+    prob = np.array([0.25, 0.75, 1.0, rest, 0.1, 0.9, 1.0])
+    io.write(small(branch_prob=prob), path, format=kind)
+    rows = io.load(path, reward="time", gamma=0.9).transition_matrix().toarray()
+    np.testing.assert_allclose(rows[2], [0.0, 0.1, 0.9], rtol=1e-14)
+    io.write(small(branch_prob=np.where(prob == rest, -1e-9, prob)), path, format=kind)
+    with pytest.raises(ModelError, match=r"-1e-09; it must"):
+        io.load(path, reward="time", gamma=0.9)
 
 
 @pytest.mark.parametrize("pack", [gzip.open, lzma.open])

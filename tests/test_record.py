@@ -468,6 +468,10 @@ def test_a_missed_limit_and_a_multiplier_on_its_way_are_told():
     assert "misses its limit <= " in notes
     assert "% of its range" in notes
     assert "still climbs" in notes
+    assert (
+        "What helped where pd-anpg or others of its kind missed a limit: npg-pd-softmax or crpo-softmax"
+        in notes
+    )
     assert notes in result.summary()
     assert result.to_dict()["notes"] == result.notes()
 
@@ -563,3 +567,14 @@ def test_a_limit_missed_by_a_tenth_is_told_however_wide_its_range():
     trace = result.trace
     trace.values[:, :, 1] = 150.0  # half as much again as the limit, 5e-6 of the range
     assert "misses its limit <= 100" in "\n".join(result.notes())
+
+
+@pytest.mark.parametrize(("missed", "told"), [(0.2, True), (0.05, False)])
+def test_a_limit_missed_by_a_hundredth_of_its_range_is_told(missed, told):
+    """J of the cost is between 90 and 100, whatever is done: a range of 10 beside a limit of 95."""
+    narrow = fc.CMDP.from_arrays(
+        np.ones((1, 2, 1)), np.array([[0.0, 1.0]]), np.array([[9.0, 10.0]]), gamma=0.9, limits=95.0
+    )
+    result = fc.solve(narrow, fc.PDANPG(outer=1, inner=1, eta=1e-12, zeta=1e-12, pilot=0), optimum=True)
+    result.trace.values[:, :, 1] = 95.0 + missed
+    assert ("misses its limit <= 95" in "\n".join(result.notes())) == told

@@ -32,6 +32,7 @@ from fastcmdp.kernels import draws
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator import simulate
 from fastcmdp.kernels.streams import LANES
+from fastcmdp.simulators.estimates import controlled
 from fastcmdp.streams import streams
 from fastcmdp.worlds import SimulatedWorld
 
@@ -295,6 +296,17 @@ def test_intervals_cover_where_lengths_vary(queue: fc.Simulator, pair: Pair) -> 
         (*np.array([v.constraint_intervals[0] for v in found]).T, value.constraints[0]),
     ):
         assert 0.84 < np.mean((low < expected) & (expected < high)) < 0.96
+
+
+def test_a_control_variate_takes_the_noise_of_lengths_away() -> None:
+    """Sums of 3 a pair and a noise of 1: the lengths' standard deviation is 9.5, and 0.05 are 3.5 standard errors."""
+    rng = np.random.default_rng(0)
+    length = rng.geometric(0.1, 5000).astype(float)
+    total = 3.0 * length[:, None] + rng.normal(size=(5000, 1))
+    found = controlled(total, length, 0.9)
+    assert total.std() > 20.0
+    assert found.std() < 1.05
+    assert found.mean() == pytest.approx(30.0, abs=0.05)
 
 
 def test_a_limit_that_drowns_the_costs_is_told() -> None:

@@ -49,6 +49,9 @@ def test_a_script_without_a_main_guard_is_told_at_once(tmp_path):
     assert made.returncode == 1
     last = made.stderr[made.stderr.rindex("SettingError") :]
     assert "needs a main guard" in last
+    assert (
+        "a sweep is begun while a process of the same script starts" in made.stderr
+    )  # before it did anything
     assert 'if __name__ == "__main__":' in last
     assert not list((tmp_path / "out" / "claims").iterdir())
     guarded = SCRIPT.replace("sweeps.run(", 'if __name__ == "__main__": sweeps.run(')
@@ -120,7 +123,7 @@ def test_a_session_that_moves_keeps_its_tasks_and_is_named(shared):
             other.kill()  # its lock is free then: no lease is waited for
 
     assert sweeps.run(small(), path, progress=tell).new == 4
-    assert other.wait() == -signal.SIGKILL  # not before it was killed was its task taken
+    assert other.wait(30) == -signal.SIGKILL  # not before it was killed was its task taken
     assert f"waiting for 1 tasks that session {_session(path, other.pid)}" in " ".join(notes)
     assert "no sign of life" not in " ".join(notes)
 

@@ -85,6 +85,16 @@ def test_slopes_are_not_drawn_beyond_the_points(budgets):
     assert high / low < 1e3
 
 
+def test_on_a_narrow_screen_each_cell_is_a_line_with_its_head(budgets, tmp_path):
+    """What the page says; the browser below has a look at what becomes of it."""
+    page = Path(report(budgets, tmp_path).files["html"]).read_text()
+    assert page.count("<td ") == page.count("<td data-head=") > 8
+    assert "<td>" not in page
+    narrow = page.partition("@media (max-width: 45rem)")[2].partition("</style>")[0]
+    for rule in ("table, tbody, tr, td { display: block; }", "td::before { content: attr(data-head);"):
+        assert rule in narrow
+
+
 PHONE = """
 <iframe id="phone" style="width: 360px; height: 700px; border: 0"></iframe>
 <script>

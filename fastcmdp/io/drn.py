@@ -25,6 +25,8 @@ from fastcmdp.io.drn_text import INITIAL, NO_ACTION
 from fastcmdp.io.place import Place
 from fastcmdp.io.text import Ints, Lines, Vocabulary, pieces
 from fastcmdp.io.words import ALIASES, OTHER_KINDS, numbers_of, parsed_aliases, renamed
+from fastcmdp.rows import rounded_up
+from fastcmdp.units import EPS
 
 LONGEST_HEADER = 1 << 20
 MOST_REWARDS = 256
@@ -210,6 +212,7 @@ def _add(lines: Lines, body: _Body, header: _Header) -> None:
         raise lines.error(at, f"a branch to state {targets[beyond[0]]}; there are {header.states} states")
     last = begin[branches + 1] - 1
     probabilities, digits = lines.numbers(*lines.spans(last), "a probability")
+    probabilities = rounded_up(probabilities, EPS)
     negative = np.flatnonzero((probabilities < 0.0) | (probabilities > 1.001))
     if negative.size:
         at = int(lines.starts[last[negative[0]]])
