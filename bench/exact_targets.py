@@ -146,17 +146,17 @@ def inspect() -> Line:
 
 
 def trace() -> Line:
-    """A run of 5e4 choices with its trace and optimum, beside the same run with two looks and no optimum."""
+    """A run of 24,000 choices with its trace and optimum, beside the same run with two looks and no optimum."""
     threads(2)
-    cmdp = exact.garnet(size(6.25e4))
-
-    method = fc.PDANPG.for_samples(cmdp, 2e8 / _divisor)
+    cmdp = exact.garnet(max(size(6e3), 5_200))  # more than 20,000 choices, or all is exact whatever it costs
+    method = fc.PDANPG.for_samples(cmdp, max(4e7 / _divisor, 4e6))
 
     def run(method: fc.PDANPG, **settings: object) -> Callable[[], object]:
         return lambda: fc.solve(cmdp, method, seed=0, replicates=2, **settings)
 
     run(fc.PDANPG(outer=2))()  # loads its kernels
-    without, with_trace = wall(run(method, optimum=False, trace=2)), wall(run(method))
+    pairs = [(wall(run(method, optimum=False, trace=2)), wall(run(method))) for _ in range(3)]
+    without, with_trace = np.min(pairs, axis=0)
     share = 1 - without / with_trace
     return f"{100 * share:.0f} % of {with_trace:.1f} s", share <= 0.2
 
