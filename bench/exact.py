@@ -1,13 +1,13 @@
 """Exact control: what an optimum costs in products of the transition matrix, and beside other solvers.
 
     python bench/exact.py [--only "NAME; ..."] [--peers] [--sizes 1e4,1e5] [--threads 1]
-    python bench/exact.py --targets
+    python bench/exact.py --targets [--small]
 
 The unit is m, the least time of 60 of SciPy's ``P @ v`` on the same model, one thread, taken before and after in the
 same process; seconds are the processor's. Garnets have 4 actions and 5 branches. With ``--peers``: the unconstrained
 problem at gamma 0.95, values to 1e-6 by each solver's own proof, seconds of the wall without building the model; a peer
-that is not installed is named as absent. With ``--targets``, within eight minutes: what has a figure to reach, beside
-the figure, the optimum of 20 states; at 1e6, two threads beside one (seconds of the wall) and the peak of memory.
+that is not installed is named as absent. With ``--targets``, within fifteen minutes: what has a figure to reach, beside
+the figure (``exact_targets.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -172,34 +171,6 @@ def ours(names: list[str]) -> None:
             )
 
 
-TARGETS = {  # in m, or in seconds where there is a unit
-    "garnet 1e5": "800",
-    "garnet 1e5, two constraints": "three times the line above",
-    "garnet 3e4, gamma 0.99": "1,500",
-    "ring 2e4": "2 seconds",
-    "garnet 1e4": "three optima for the frontier",
-}
-
-
-def targets() -> None:
-    """What has a figure to reach, and the figure."""
-    for name, figure in TARGETS.items():
-        print(f"{name}: {figure}")
-    ours(list(TARGETS))
-    small = garnet(20)
-    print(f"optimum of twenty states: {1e6 * timed(lambda: fc.optimum(small), 200)[0]:.0f} us")
-    cmdp = MODELS["garnet 1e6"]()
-    m, seconds = product(cmdp), {}
-    for threads in (1, 2):
-        sweeps.available_threads = lambda: threads  # noqa: B023
-        seconds[threads] = timed(lambda: fc.optimum(cmdp), 1)[0]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"garnet 1e6: {seconds[1] / m:.0f} m (1,000), two threads {seconds[1] / seconds[2]:.2f} times one (1.6), "
-        f"{peak:.1f} GiB (4)"
-    )
-
-
 def peers(sizes: list[float]) -> None:
     print(f"{'states':>9}  {'solver':28}{'seconds':>9}{'ours is':>9}  largest difference of values")
     for size in sizes:
@@ -349,16 +320,19 @@ def main() -> None:
     parser.add_argument("--only", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--targets", action="store_true")
+    parser.add_argument("--small", action="store_true", help="--targets at a hundredth of the sizes")
+    parser.add_argument("--line", help=argparse.SUPPRESS)  # of --targets, in this process
     parser.add_argument("--sizes", default="1e4,1e5")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if given.targets or given.line:
+        lines = importlib.import_module("exact_targets")
+        return lines.measure(given.line, given.small) if given.line else lines.targets(given.small)
     sweeps.available_threads = lambda: given.threads
     fc.optimum(garnet(300))  # loads the kernels
     fc.optimum(ring(300))
-    if given.targets:
-        targets()
-    elif given.peers:
+    if given.peers:
         peers([float(size) for size in given.sizes.split(",")])
     else:
         ours([name.strip() for name in given.only.split(";")] if given.only else list(MODELS))

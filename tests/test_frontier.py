@@ -125,6 +125,25 @@ def test_few_points_leave_a_gap_that_holds():
     assert part.gaps.max() < 0.03 * np.ptp(whole.rewards)
 
 
+@pytest.mark.parametrize("points", [20, 90])
+def test_corners_that_come_several_at_once(points):
+    """300 states: each corner is a policy's value, no response to a slope beside it is better, and gaps hold."""
+    cmdp = fc.envs.garnet(n_states=300, seed=1)
+    found = fc.frontier(cmdp, points=points)
+    assert len(found.limits) == points
+    assert (np.diff(found.limits) > 0).all()
+    assert (np.diff(found.duals[:, 0]) < 0).all()  # concave
+    between = 0.5 * (found.limits[:-1] + found.limits[1:])
+    for k in range(1, points - 1, 7):
+        near = 1e-8 + 1e-9 * found.duals[k, 1]  # a limit met but for 1e-9 gains so much
+        value = fc.evaluate(cmdp, found.policy(found.limits[k]))
+        assert value.reward == pytest.approx(found.rewards[k], abs=1e-8)
+        best = fc.optimum(cmdp.with_limits(between[k])).reward
+        assert -near <= best - found.reward(between[k]) <= found.gaps[k] + near
+        at = fc.optimum(cmdp.with_limits(found.limits[k])).reward
+        assert at == pytest.approx(found.rewards[k], abs=near)
+
+
 def test_several_constraints_follow_a_path():
     cmdp = model(3, m=2, limits=[6.0, 5.5])
     found = fc.frontier(cmdp, "cost 1", points=5)

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import fastcmdp as fc
 from fastcmdp.exact import linear, sweeps
 from fastcmdp.exact.control import Control
+from fastcmdp.exact.pool import Pool
 
 MODELS = [fc.CMDP(**naive.random_rows(seed, n_states=23, m=2)) for seed in range(4)]
 
@@ -42,6 +43,40 @@ def test_improve(number, threads):
     assert out.tolist() == pytest.approx(expected, abs=1e-15)
     assert choices.tolist() == best
     assert (low, high) == (min(out - value), max(out - value))
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_eight_abreast(number, threads):
+    """Each column is a Bellman step of its own, and one along choices of its own."""
+    cmdp, rng = MODELS[number].with_constraints([0]), np.random.default_rng(number)
+    abreast = sweeps.Abreast(sweeps.Rows(cmdp, threads), cmdp.signals)
+    weights = rng.uniform(-1.0, 2.0, (8, 2))
+    value, out, choice = rng.random((3, cmdp.n_states, 8))
+    ends = abreast.improve(weights, value, out, choice)
+    model = naive.plain(cmdp)
+    for j in range(8):
+        signal = cmdp.signals @ weights[j]
+        expected, best = naive.improve(model, signal.tolist(), value[:, j].tolist())
+        assert out[:, j].tolist() == pytest.approx(expected, abs=1e-15)
+        assert choice[:, j].tolist() == best
+    moved = out - value
+    assert (ends[0].tolist(), ends[1].tolist()) == (moved.min(0).tolist(), moved.max(0).tolist())
+    # Policies that have most in common, as those of neighbours do, or nothing.
+    first, end = cmdp.state_to_choice[:-1, None], cmdp.state_to_choice[1:, None]
+    any_choice = rng.integers(first, end, choice.shape)
+    for taken in (np.where(rng.random(choice.shape) < 0.1, any_choice, choice[:, :1]), any_choice * 1.0):
+        rows = abreast.merged(taken)
+        assert rows.row.tolist() == [q for row in taken for q in dict.fromkeys(row.tolist())]
+        ends = abreast.follow(weights, rows, taken, value, out)
+        for j in range(8):
+            pi = np.zeros(cmdp.n_choices)
+            pi[taken[:, j].astype(int)] = 1.0
+            table = np.array(naive.chain_of(model, pi.tolist()))
+            right = (cmdp.signals @ weights[j])[taken[:, j].astype(int)]
+            assert out[:, j] == pytest.approx(right + cmdp.gamma * table @ value[:, j], abs=1e-14)
+        moved = out - value
+        assert (ends[0].tolist(), ends[1].tolist()) == (moved.min(0).tolist(), moved.max(0).tolist())
 
 
 def test_the_first_of_equal_choices_is_taken():
@@ -129,6 +164,44 @@ def test_optima_have_the_same_bits_for_any_number_of_threads(monkeypatch):
         assert other.policy.tolist() == found[0].policy.tolist()
         assert other.duals.tolist() == found[0].duals.tolist()
         assert other.gap == found[0].gap
+
+
+def test_responses_abreast_are_those_that_come_one_by_one():
+    cmdp = fc.envs.garnet(n_states=300, seed=1)
+    weights = [np.array([1.0, x]) for x in (0.1, 0.4, 0.5, 0.9, 3.0)]
+    found = []
+    for threads in (1, 3):
+        pool = Pool(cmdp)
+        pool.control.rows.threads = threads
+        for end in np.eye(2):
+            pool.respond(end, 1e-9)
+        assert pool.respond_all(weights, 1e-9) == [2, 3, 4, 5, 6]
+        assert pool.abreast
+        found.append(pool)
+    one, other = found
+    assert all(a.tolist() == b.tolist() for a, b in zip(one.values, other.values, strict=True))
+    for k, row in enumerate(weights, 2):
+        exact = Pool(cmdp)
+        exact.respond(row)
+        unit = (1 - cmdp.gamma) / row.sum()
+        assert unit * one.values[k] @ row == pytest.approx(unit * exact.values[0] @ row, abs=2e-9)
+        assert unit * one.bounds[k] >= unit * exact.values[0] @ row - 1e-15
+        assert unit * (one.bounds[k] - one.values[k] @ row) <= 1e-9
+        assert one.values[k] == pytest.approx(fc.evaluate(cmdp, one.policy(k)).raw, abs=2e-8)
+
+
+def test_responses_abreast_give_way_where_sweeps_are_many():
+    """Twice as many states as are solved by factors, on a ring."""
+    n, rng = 256, np.random.default_rng(0)
+    step = [
+        sp.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + way) % n)), shape=(n, n)) for way in (0, 1)
+    ]
+    cmdp = fc.CMDP.from_arrays(step, rng.random((n, 2)), rng.random((n, 2)), gamma=0.999, limits=500.0)
+    pool = Pool(cmdp)
+    assert pool.respond_all([np.array([1.0, 0.5]), np.array([1.0, 0.6])], 1e-9) == [0, 1]
+    assert not pool.abreast
+    for k in (0, 1):
+        assert pool.values[k] == pytest.approx(fc.evaluate(cmdp, pool.policy(k)).raw, rel=1e-8)
 
 
 def test_a_response_is_bounded_from_both_sides():

@@ -44,6 +44,11 @@ class Guess(NamedTuple):
     near: bool  # of this very response, all but
 
 
+def cold(n_states: int, n_signals: int) -> Guess:
+    """Where nothing is known."""
+    return Guess(np.zeros((n_states, n_signals)), np.zeros(n_states), near=False)
+
+
 class Control:
     """Best responses in one model."""
 
@@ -77,7 +82,7 @@ class Control:
         finest = max(accuracy(cmdp.gamma), relative)
         settled = 2 * finest * size / (1 - cmdp.gamma)  # what the errors of an evaluation may feign
         if start is None:
-            start = Guess(np.zeros((cmdp.n_states, len(weights))), np.zeros(cmdp.n_states), near=False)
+            start = cold(cmdp.n_states, len(weights))
         value, values = start.value.copy(), start.values
         choices, after = np.empty(cmdp.n_states, dtype=np.int64), np.empty(cmdp.n_states)
         low, high = self._look(open_to, start.value, choices, cold=not start.near)
@@ -132,6 +137,11 @@ class Control:
         Where a chain mixes slowly, what a sweep still changes may add up over a whole horizon.
         """
         return LOOSE * (high - low) * (1 - self.cmdp.gamma if self._slow else 1.0)
+
+    @property
+    def mixes_fast(self) -> bool:
+        """Whether policies are evaluated by sweeps that are few, as far as is known."""
+        return not self._slow and self.cmdp.n_states > DENSE_STATES
 
     def _mixes_slowly(self) -> None:
         self._slow = True

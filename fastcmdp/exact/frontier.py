@@ -27,8 +27,10 @@ from fastcmdp.exact.linear import Floats, frozen
 from fastcmdp.exact.mixtures import policy_of
 from fastcmdp.exact.pool import Pool, Stage
 from fastcmdp.exact.sensitivity import multiplier_range
+from fastcmdp.kernels.exact.lanes import LANES
 from fastcmdp.text import unknown
 
+NEARLY = 0.25  # of the greatest possible error, from which on a chord is taken together with the worst
 MOST_POINTS = 10**7
 EXACT = 1e-9  # accuracy of a point, relative on the scale of (1-gamma) J
 
@@ -136,7 +138,7 @@ def frontier(
     points : int
         At most so many points, at least 2.
     progress : callable, optional
-        Called with a `Stage` after each point.
+        Called with a `Stage` after each few points.
 
     Raises
     ------
@@ -192,30 +194,60 @@ def _corners(cmdp: CMDP, points: int, progress: Callable[[Stage], None] | None) 
     slope = {ends[0]: 0.0, ends[1]: math.inf}  # of a tangent at each corner: the multiplier it was found with
     after = {ends[0]: ends[1]}  # the next corner on the tighter side
     known: dict[int, float] = {}  # gap of the chord that begins at a corner, once that is final
-    queue = [(-math.inf, ends[0])]
+    if points >= 2 * LANES and pool.control.mixes_fast:
+        _spread(pool, slope, after, *ends)
+    queue = [(-_height(pool.values, slope, a, b), a) for a, b in after.items()]
+    heapq.heapify(queue)
     while queue and len(slope) < points:
-        height, a = heapq.heappop(queue)
-        b = after[a]
-        (reward_a, value_a), (reward_b, value_b) = pool.values[a], pool.values[b]
-        if unit * (value_b - value_a) <= EXACT or unit * (reward_a - reward_b) <= EXACT:
-            known[a] = (
-                0.0  # no corner lies between: one of the two is another policy of the same value, or worse
-            )
-            continue
-        chord = float((reward_a - reward_b) / (value_b - value_a))
-        weights = np.array([1.0, chord])
-        k = pool.respond(weights, EXACT)
-        if unit * float((pool.values[k] - pool.values[a]) @ weights) <= 10 * EXACT * (1 + chord):
-            known[a] = 0.0
-            continue
-        slope[k], after[a], after[k] = chord, k, b
-        for corner in (a, k):
-            heapq.heappush(queue, (-_height(pool.values, slope, corner, after[corner]), corner))
-        pool.gap = -queue[0][0]
-        pool.report()
+        few = points // LANES if pool.control.mixes_fast else 1
+        for group in _highest(queue, min(max(few, 1), points - len(slope)), slope):
+            chords = {a: _chord(pool.values[a], pool.values[after[a]], unit) for a in group}
+            above = {a: np.array([1.0, chord]) for a, chord in chords.items() if chord > 0.0}
+            corners = dict(zip(above, pool.respond_all(list(above.values()), EXACT), strict=True))
+            for a in group:
+                k = corners.get(a)
+                rise = 0.0 if k is None else float((pool.values[k] - pool.values[a]) @ above[a])
+                if k is None or unit * rise <= 10 * EXACT * above[a].sum():
+                    known[a] = 0.0
+                    continue
+                slope[k], after[a], after[k] = float(above[a][1]), k, after[a]
+                for corner in (a, k):
+                    heapq.heappush(queue, (-_height(pool.values, slope, corner, after[corner]), corner))
+            pool.gap = -queue[0][0] if queue else 0.0
+            pool.report()
     for height, a in queue:
         known[a] = -height
     return _assembled(cmdp, pool, _kept(pool, after, known, ends[0]))
+
+
+def _chord(loose: Floats, tight: Floats, unit: float) -> float:
+    """Reward lost for what the constraint gains from one corner to the next.
+
+    0 if no corner lies between: one of the two is another policy of the same value, or worse.
+    """
+    gained, lost = float(tight[1] - loose[1]), float(loose[0] - tight[0])
+    return 0.0 if unit * min(gained, lost) <= EXACT else lost / gained
+
+
+def _spread(pool: Pool, slope: dict[int, float], after: dict[int, int], loose: int, tight: int) -> None:
+    """Corners between both ends, as many as a sweep takes at once, whatever chord they lie on."""
+    chord = _chord(pool.values[loose], pool.values[tight], 1 - pool.cmdp.gamma)
+    if chord == 0.0:
+        return
+    slopes = (chord * np.tan(np.linspace(0.0, math.pi / 2, LANES + 1)[1:-1])).tolist()
+    a = loose
+    for k, x in zip(pool.respond_all([np.array([1.0, x]) for x in slopes], EXACT), slopes, strict=True):
+        slope[k], after[a], after[k] = x, k, tight
+        a = k
+
+
+def _highest(queue: list[tuple[float, int]], most: int, slope: dict[int, float]) -> list[list[int]]:
+    """Chords to take next, out of the queue: the highest and those not far below it, in groups of neighbours."""
+    taken = [heapq.heappop(queue)]
+    while queue and len(taken) < most and queue[0][0] <= NEARLY * taken[0][0]:
+        taken.append(heapq.heappop(queue))
+    order = sorted((a for _, a in taken), key=slope.__getitem__)
+    return [order[i : i + LANES] for i in range(0, len(order), LANES)]
 
 
 def _height(values: list[Floats], slope: dict[int, float], a: int, b: int) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.exact.control import Control, Guess, one_hot
+from fastcmdp.exact.abreast import respond_abreast
+from fastcmdp.exact.control import Control, Guess, Response, cold, one_hot
 from fastcmdp.exact.evaluation import expected, occupancies
 from fastcmdp.exact.linear import Floats, accuracy
 
@@ -49,6 +50,7 @@ class Pool:
         self.values: list[Floats] = []
         self.relative: list[float] = []  # how exact each is
         self.bounds: list[float] = []  # no policy attains more under those weights
+        self.abreast = True  # whether responses come several at once, as far as is known
         self._state_values: dict[int, Floats] = {}  # of the last few, where the next responses begin
 
     def respond(self, weights: Floats, relative: float = 0.0) -> int:
@@ -57,6 +59,23 @@ class Pool:
         share = weights / np.abs(weights).sum()
         start = self._guess(share, float(np.abs(weights).sum()))
         response = self.control.respond(self.cmdp.signals, weights, start, relative=relative)
+        return self._add(share, response, relative)
+
+    def respond_all(self, weights: list[Floats], relative: float) -> list[int]:
+        """`respond` to each of them, up to eight of two signals at once where that is possible."""
+        if len(weights) > 1 and self.abreast and self.control.mixes_fast:
+            sizes = [float(np.abs(row).sum()) for row in weights]
+            starts = [self._guess(row / size, size) for row, size in zip(weights, sizes, strict=True)]
+            responses = respond_abreast(self.control, np.array(weights), starts, relative)
+            if responses is not None:
+                return [
+                    self._add(row / size, response, relative)
+                    for row, size, response in zip(weights, sizes, responses, strict=True)
+                ]
+            self.abreast = False
+        return [self.respond(row, relative) for row in weights]
+
+    def _add(self, share: Floats, response: Response, relative: float) -> int:
         k = len(self.values)
         self.weights.append(share)
         self.choices.append(response.choices.astype(np.int32))
@@ -79,7 +98,7 @@ class Pool:
         self.choices[k], self.values[k] = self.choices[-1], self.values[-1]
         self.relative[k], self.bounds[k] = self.relative[-1], self.bounds[-1]
 
-    def _guess(self, share: Floats, size: float) -> Guess | None:
+    def _guess(self, share: Floats, size: float) -> Guess:
         """State values of each signal, linear between the policies with the nearest weights.
 
         As many policies as there are signals; where their weights lie in a plane of less dimension, the point of
@@ -88,7 +107,7 @@ class Pool:
         """
         kept = self._state_values
         if not kept:
-            return None
+            return cold(self.cmdp.n_states, len(share))
         numbers = np.array(list(kept))
         apart = np.abs(np.array([self.weights[k] for k in kept]) - share).sum(axis=1)
         near = numbers[np.argsort(apart, kind="stable")[: max(2, len(share))]].tolist()

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.exact import bellman
+from fastcmdp.kernels.exact import abreast, bellman
+from fastcmdp.kernels.exact.lanes import LANES
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -152,3 +153,61 @@ class Rows:
         arrays = (*self.arrays[1:], choices, offset, target, prob)
         _by_blocks(bellman.fill_chosen, arrays, self.n_states, len(prob), self.threads)
         return Chain(offset, target, prob, self.gamma, self.threads)
+
+
+class Merged(NamedTuple):
+    """The choices that any of eight policies takes, state by state, each once."""
+
+    offset: Integers  # (S+1,) where those of a state begin
+    row: Integers  # (n,) which they are
+    entry: Integers  # (n+1,) where the branches of each begin
+    target: NDArray[np.int32]
+    prob: Floats  # times gamma
+    signals: Floats  # (n, 2)
+
+
+class Abreast:
+    """Sweeps of a model with two signals for eight weightings (8, 2) of them, side by side in columns (S, 8)."""
+
+    def __init__(self, rows: Rows, signals: Floats) -> None:
+        self.rows, self.signals = rows, np.ascontiguousarray(signals)
+        self.gamma = rows.gamma
+
+    def improve(self, weights: Floats, value: Floats, out: Floats, choice: Floats) -> tuple[Floats, Floats]:
+        """out = T value, and the first best choices, as floats; least and greatest entry of out - value."""
+        model, change = self.rows, self._change()
+        columns = np.ascontiguousarray(weights.T)
+        arrays = (*model.arrays, self.signals, columns, self.gamma, value, out, choice, change)
+        _by_blocks(abreast.improve, arrays, model.n_states, LANES * model.entries, model.threads)
+        return _ends(change)
+
+    def merged(self, choice: Floats) -> Merged:
+        """The choices that any column takes."""
+        model, most = self.rows, min(choice.size, len(self.signals))
+        offset, row = np.empty(model.n_states + 1, dtype=np.int64), np.empty(most, dtype=np.int64)
+        entry = np.empty(most + 1, dtype=np.int64)
+        n = abreast.merge(model.arrays[1], choice, offset, row, entry)
+        row, entry = row[:n], entry[: n + 1]
+        target, prob = np.empty(entry[-1], dtype=np.int32), np.empty(entry[-1])
+        signals = np.empty((n, 2))
+        arrays = (*model.arrays[1:], self.signals, self.gamma, row, entry, target, prob, signals)
+        _by_blocks(abreast.gather, arrays, n, len(prob), model.threads)
+        return Merged(offset, row, entry, target, prob, signals)
+
+    def follow(
+        self, weights: Floats, rows: Merged, choice: Floats, value: Floats, out: Floats
+    ) -> tuple[Floats, Floats]:
+        """out = T value along the choices, whose ``rows`` `merged` gives; least and greatest entry of out - value."""
+        model, change = self.rows, self._change()
+        arrays = (*rows, np.ascontiguousarray(weights.T), choice, value, out, change)
+        _by_blocks(abreast.follow, arrays, model.n_states, LANES * len(rows.prob), model.threads)
+        return _ends(change)
+
+    def _change(self) -> Floats:
+        return np.empty((-(-self.rows.n_states // BLOCK), 2, LANES))
+
+
+def _ends(change: Floats) -> tuple[Floats, Floats]:
+    if len(change) == 1:
+        return change[0, 0], change[0, 1]
+    return change[:, 0].min(axis=0), change[:, 1].max(axis=0)
