@@ -22,7 +22,6 @@ from fastcmdp.exact.sweeps import Chain, Rows
 
 MOST_ROUNDS = 1_000  # of policy iteration
 SWEEPS = 10  # of value iteration before the first evaluation
-SLOW = 0.9  # a chain mixes slowly where a sweep shrinks the spread of T u - u by less than this
 SPREAD = 10  # Gauss-Seidel sweeps each way before a look, where chains mix slowly
 LOOSE = 0.3  # a policy is evaluated to this part of what the last sweep may still gain
 
@@ -150,16 +149,9 @@ class Control:
         """Greedy choices at what some sweeps make of the values (overwritten); the ends of the last change."""
         rows, other = self.rows, np.empty_like(value)
         if cold:
-            spreads: list[float] = []
             for _ in range(SWEEPS):
-                low, high = rows.improve(signal, value, other, choices)
+                rows.improve(signal, value, other, choices)
                 value, other = other, value
-                spreads.append(high - low)
-            if self._slow is None:
-                few = (
-                    self.cmdp.n_states <= DENSE_STATES
-                )  # evaluated by factors, which no path is too long for
-                self._slow = not few and spreads[-1] > SLOW ** (SWEEPS // 2) * spreads[-1 - SWEEPS // 2]
         if self._slow:
             for _ in range(SPREAD):
                 rows.improve_in_place(signal, value, other, False)
