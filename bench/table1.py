@@ -145,8 +145,9 @@ def page(made: Report, found: dict[str, tuple[float, bool]], spec: Sweep, minute
             for value, low, high in ((e.exponent, e.low, e.high), (e.ends, e.ends_low, e.ends_high))
         )
         scale, attained = found[e.name]
+        claim = "-" if e.claimed is None else f"{e.claimed:g}"
         lines.append(
-            f"| {e.algorithm} | {'-' if e.claimed is None else f'{e.claimed:g}'} | {spread} | {ends} | {e.points} of {e.asked} | {e.capped} | "
+            f"| {e.algorithm} | {claim} | {spread} | {ends} | {e.points} of {e.asked} | {e.capped} | "
             f"{scale:g}{'' if attained else ' (none)'} |"
         )
     lines += [
