@@ -72,7 +72,10 @@ def phase(name: str, out: Path, tasks: int) -> None:
         print(f"{len(prepare(specification(tasks), Store(out), False, lambda _: None)):,} tasks")
     elif name == "run":
         tell = functools.partial(print, flush=True)
-        with LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None) as cluster, NoOps(cluster) as client:
+        with (
+            LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+            NoOps(cluster) as client,
+        ):
             status = sweeps.run(out, engine=client, progress=lambda state: tell(state.done))
         print(f"{status.done:,} tasks done, {status.new:,} of them now")
     elif name == "compact":
@@ -146,7 +149,7 @@ def _last_number(log: Path) -> int:
 
 def files(out: Path) -> str:
     """What the parts take."""
-    parts = [path for path in (out / "parts").rglob("*.parquet")]
+    parts = list((out / "parts").rglob("*.parquet"))
     size = sum(path.stat().st_size for path in parts)
     plan = (out / "plan.parquet").stat().st_size
     return f"{len(parts):,} parts, {size / 2**20:,.0f} MiB; plan {plan / 2**20:.1f} MiB"
@@ -165,10 +168,13 @@ def rehearse(tasks: int, root: str | None) -> None:
             said = "killed" if watched.killed else "".join(watched.said)
             print(
                 f"{verb}: {watched.seconds:.1f} s, coordinator {watched.own / 2**20:,.0f} MiB, workers "
-                f"{watched.workers / 2**20:,.0f} MiB, together {watched.together / 2**20:,.0f} MiB; {said}; {files(out)}",
+                f"{watched.workers / 2**20:,.0f} MiB, together {watched.together / 2**20:,.0f} MiB; {said}; "
+                f"{files(out)}",
                 flush=True,
             )
-        print(f"in all: {seconds:.0f} s, at most {peak / 2**30:.2f} GiB at one moment; {os.cpu_count()} processors")
+        print(
+            f"in all: {seconds:.0f} s, at most {peak / 2**30:.2f} GiB at one moment; {os.cpu_count()} processors"
+        )
 
 
 if __name__ == "__main__":
