@@ -108,6 +108,14 @@ def resident(process: int) -> int:
     return 0
 
 
+def used(process: int) -> float:
+    """Seconds of a processor that a process has had."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 class Watched:
     """A phase in a process of its own, its seconds and its peak of memory.
 
@@ -119,6 +127,7 @@ class Watched:
 
     def __init__(self, name: str, out: Path, tasks: int, until: int | None = None) -> None:
         self.own = self.workers = self.together = 0
+        self._used: dict[int, float] = {}
         log = out.parent / "log"
         command = [sys.executable, __file__, name, str(out), str(tasks)]
         began = time.monotonic()
@@ -137,9 +146,24 @@ class Watched:
         self.killed = process.returncode == -signal.SIGKILL
 
     def _look(self, process: int) -> None:
-        own, workers = resident(process), sum(map(resident, below(process)))
+        family = below(process)
+        for each in (process, *family):
+            self._used[each] = max(used(each), self._used.get(each, 0.0))
+        own, workers = resident(process), sum(map(resident, family))
         self.own, self.workers = max(self.own, own), max(self.workers, workers)
         self.together = max(self.together, own + workers)
+
+    @property
+    def processor(self) -> float:
+        """Seconds of a processor, of all processes, up to the last look at each."""
+        return sum(self._used.values())
+
+    def __str__(self) -> str:
+        own, workers, together = (f"{size / 2**20:,.0f}" for size in (self.own, self.workers, self.together))
+        return (
+            f"{self.seconds:.1f} s ({self.processor:.1f} of a processor), coordinator {own} MiB, "
+            f"workers {workers} MiB, together {together} MiB"
+        )
 
 
 def _last_number(log: Path) -> int:
@@ -159,21 +183,18 @@ def rehearse(tasks: int, root: str | None) -> None:
     """All phases one after the other."""
     with tempfile.TemporaryDirectory(dir=root) as name:
         out = Path(name) / "out"
-        seconds, peak = 0.0, 0
+        seconds, processor, peak = 0.0, 0.0, 0
         for verb, until in (
             ("plan", None), ("run", tasks // 2), ("run", None), ("compact", None), ("status", None), ("report", None)
         ):  # fmt: skip
             watched = Watched(verb, out, tasks, until)
-            seconds, peak = seconds + watched.seconds, max(peak, watched.together)
+            seconds, processor = seconds + watched.seconds, processor + watched.processor
+            peak = max(peak, watched.together)
             said = "killed" if watched.killed else "".join(watched.said)
-            print(
-                f"{verb}: {watched.seconds:.1f} s, coordinator {watched.own / 2**20:,.0f} MiB, workers "
-                f"{watched.workers / 2**20:,.0f} MiB, together {watched.together / 2**20:,.0f} MiB; {said}; "
-                f"{files(out)}",
-                flush=True,
-            )
+            print(f"{verb}: {watched}; {said}; {files(out)}", flush=True)
         print(
-            f"in all: {seconds:.0f} s, at most {peak / 2**30:.2f} GiB at one moment; {os.cpu_count()} processors"
+            f"in all: {seconds:.0f} s ({processor:.0f} of a processor), at most {peak / 2**30:.2f} GiB at one moment; "
+            f"{os.cpu_count()} processors"
         )
 
 

@@ -53,7 +53,7 @@ def compact(folder: str | Path) -> int:
     return before - len(store.parts)
 
 
-def compact_store(store: Store, least: int = MANY) -> None:
+def compact_store(store: Store, least: int) -> None:
     """Merge small parts as long as there are at least so many."""
     while _merge_some(store, max(least, 2)):
         store.claims.beat()

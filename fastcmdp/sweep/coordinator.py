@@ -174,7 +174,7 @@ class _Session:
         about = {"engine": chosen.name, "slots": chosen.slots, "began": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         try:
             self.claims.begin(about | machine())
-            compact_store(self.store)
+            compact_store(self.store, MANY)
             self.seen = set(self.store.parts)
             self.cost.learn(entry for meta in self.store.metadata() for entry in meta.get("observed", ()))
             self.batches.sort()
@@ -314,7 +314,7 @@ class _Session:
         self.new += len(self.store.write_part(pa.concat_tables(tables), meta))
         self.written += 1
         if self.written % MANY == 0:
-            compact_store(self.store)
+            compact_store(self.store, MANY)
         self.cost.learn(observed)
 
     def _died(self, handed: _Handed) -> None:
