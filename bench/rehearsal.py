@@ -66,7 +66,7 @@ class NoOps(Client):
         return super().submit(chosen, *arguments, **options)
 
 
-def phase(name: str, out: Path, tasks: int) -> None:
+def phase(name: str, out: Path, tasks: int, batch: float) -> None:
     """One phase, in a process of its own; the last line says how it ended."""
     if name == "plan":
         print(f"{len(prepare(specification(tasks), Store(out), False, lambda _: None)):,} tasks")
@@ -76,7 +76,9 @@ def phase(name: str, out: Path, tasks: int) -> None:
             LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
             NoOps(cluster) as client,
         ):
-            status = sweeps.run(out, engine=client, progress=lambda state: tell(state.done))
+            status = sweeps.run(
+                out, engine=client, batch_seconds=batch, progress=lambda state: tell(state.done)
+            )
         print(f"{status.done:,} tasks done, {status.new:,} of them now")
     elif name == "compact":
         print(sweeps.compact(out))
@@ -125,11 +127,11 @@ class Watched:
         Bytes: the largest of the coordinator, of the workers in sum, and of all at one moment.
     """
 
-    def __init__(self, name: str, out: Path, tasks: int, until: int | None = None) -> None:
+    def __init__(self, name: str, out: Path, tasks: int, batch: float, until: int | None) -> None:
         self.own = self.workers = self.together = 0
         self._used: dict[int, float] = {}
         log = out.parent / "log"
-        command = [sys.executable, __file__, name, str(out), str(tasks)]
+        command = [sys.executable, __file__, name, str(out), str(tasks), str(batch)]
         began = time.monotonic()
         with log.open("w") as file:
             process = subprocess.Popen(command, stdout=file)
@@ -179,7 +181,7 @@ def files(out: Path) -> str:
     return f"{len(parts):,} parts, {size / 2**20:,.0f} MiB; plan {plan / 2**20:.1f} MiB"
 
 
-def rehearse(tasks: int, root: str | None) -> None:
+def rehearse(tasks: int, batch: float, root: str | None) -> None:
     """All phases one after the other."""
     with tempfile.TemporaryDirectory(dir=root) as name:
         out = Path(name) / "out"
@@ -187,7 +189,7 @@ def rehearse(tasks: int, root: str | None) -> None:
         for verb, until in (
             ("plan", None), ("run", tasks // 2), ("run", None), ("compact", None), ("status", None), ("report", None)
         ):  # fmt: skip
-            watched = Watched(verb, out, tasks, until)
+            watched = Watched(verb, out, tasks, batch, until)
             seconds, processor = seconds + watched.seconds, processor + watched.processor
             peak = max(peak, watched.together)
             said = "killed" if watched.killed else "".join(watched.said)
@@ -199,4 +201,4 @@ def rehearse(tasks: int, root: str | None) -> None:
 
 
 if __name__ == "__main__":
-    phase(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    phase(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

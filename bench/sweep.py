@@ -375,6 +375,9 @@ def main() -> None:
     many.add_argument("--replicates", type=int, default=8)
     whole = verbs.add_parser("rehearsal")
     whole.add_argument("--tasks", type=float, default=1e6)
+    whole.add_argument(
+        "--batch", type=float, default=600.0, help="seconds that the runs of a batch pretend to take"
+    )
     whole.add_argument("--root", help="folder of the sweep's folder, which is removed in the end")
     some = verbs.add_parser("runs")
     some.add_argument("--runs", type=int, default=2000)
@@ -389,7 +392,7 @@ def main() -> None:
     elif given.verb == "rehearsal":
         from rehearsal import rehearse
 
-        rehearse(int(given.tasks), given.root)
+        rehearse(int(given.tasks), given.batch, given.root)
     else:
         runs(given.runs, given.engine)
 
