@@ -1,9 +1,11 @@
-"""What sweeps must stand and what they may cost: `python bench/sweep.py kills|overhead|plan|runs [--help]`.
+"""What sweeps must stand and what they may cost: `python bench/sweep.py kills|overhead|plan|rehearsal|runs
+[--help]`.
 
 kills     kill -9 of the coordinator at random moments and at every durable step of it, of process workers, of Dask
           workers; a full disk; a truncated part; two coordinators at once. The store must equal an uninterrupted run.
 overhead  share of a worker's time, in batches of 30 s, that is not spent in kernels.
 plan      100,000 tasks: planned, resumed, reported; seconds and peak memory.
+rehearsal 1,000,000 tasks: planned, run as no-ops on Dask with 4 workers, killed midway, resumed, compacted, reported.
 runs      a sweep of 2,000 runs on 20-state garnets, K = 1000, H = 50, gamma 0.9, on two cores.
 """
 
@@ -371,6 +373,12 @@ def main() -> None:
     many = verbs.add_parser("plan")
     many.add_argument("--models", type=int, default=1250)
     many.add_argument("--replicates", type=int, default=8)
+    whole = verbs.add_parser("rehearsal")
+    whole.add_argument("--tasks", type=float, default=1e6)
+    whole.add_argument(
+        "--batch", type=float, default=600.0, help="seconds that the runs of a batch pretend to take"
+    )
+    whole.add_argument("--root", help="folder of the sweep's folder, which is removed in the end")
     some = verbs.add_parser("runs")
     some.add_argument("--runs", type=int, default=2000)
     some.add_argument("--engine", default="threads")
@@ -381,6 +389,10 @@ def main() -> None:
         overhead(given.samples, given.batches)
     elif given.verb == "plan":
         plan(given.models, given.replicates)
+    elif given.verb == "rehearsal":
+        from rehearsal import rehearse
+
+        rehearse(int(given.tasks), given.batch, given.root)
     else:
         runs(given.runs, given.engine)
 

@@ -13,6 +13,7 @@ except ImportError as error:
     raise SettingError(f"sweeps need pyarrow ({error}): pip install 'fastcmdp[sweep]'") from error
 
 from fastcmdp.sweep.analysis import Analysis, analyse
+from fastcmdp.sweep.compaction import compact
 from fastcmdp.sweep.coordinator import run
 from fastcmdp.sweep.cost import Estimate, estimate
 from fastcmdp.sweep.durable import StoreError
@@ -45,6 +46,7 @@ __all__ = [
     "Sweep",
     "SweepProgress",
     "analyse",
+    "compact",
     "engine",
     "estimate",
     "loads",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from fastcmdp.sweep.tasks import Plan
 
 BATCH = 60.0  # seconds of work aimed at; what comes out is between half and twice that
 PROBE = 2.0  # of the first batch of an algorithm, whose speed is not known
+AHEAD = 1 << 16  # tasks looked at for a batch, so that one of a million costs no more than one of a thousand
 LEAST = 1.0  # near the end batches get smaller, so that workers end together; not smaller than this
 
 Tasks = NDArray[np.int64]  # numbers of tasks in the plan, a configuration's together
@@ -28,10 +31,18 @@ class Batches:
     def __init__(self, plan: Plan, cost: Cost, waiting: Tasks, seconds: float) -> None:
         self.plan, self.cost, self.seconds = plan, cost, seconds
         self.waiting = waiting
+        self._left = self._count(waiting)
         self.again: list[tuple[Tasks, int]] = []
 
     def __bool__(self) -> bool:
         return bool(self.waiting.size or self.again)
+
+    def _count(self, tasks: Tasks) -> NDArray[np.int64]:
+        return np.bincount(self.plan.owner[tasks], minlength=len(self.plan.configurations))
+
+    def left(self) -> NDArray[np.int64]:
+        """How many tasks of each configuration wait."""
+        return self._left
 
     def sort(self) -> None:
         """The longest runs first, so that none of them is left for the end; tasks of a model stay together."""
@@ -41,44 +52,53 @@ class Batches:
     def drop(self, gone: NDArray[np.bool_]) -> None:
         """Wait no longer for the tasks that are marked, bool of all tasks of the plan."""
         self.waiting = self.waiting[~gone[self.waiting]]
+        self._left = self._count(self.waiting)
 
-    def take(self, slots: int, claimed: set[bytes], asked: set[str]) -> Tasks:
+    def take(self, slots: int, claimed: Sequence[int], asked: set[str]) -> Tasks:
         """The next batch from what waits and is not claimed elsewhere; empty if there is none.
 
         ``slots`` batches can be under way at once; of the algorithms ``asked`` one is, so that they need no probe.
         """
-        free = self.waiting
+        free, left = self.waiting, self._left
         if claimed:
-            elsewhere = np.array([name in claimed for name in self.plan.name[free].tolist()], bool)
-            free = free[~elsewhere]
+            elsewhere = np.zeros(len(self.plan), bool)
+            elsewhere[claimed] = True
+            free = free[~elsewhere[free]]
+            left = self._count(free)
         if free.size == 0:
             return free
-        chosen = self._choose(free, slots, asked)
-        taken = np.zeros(len(self.plan), bool)
-        taken[chosen] = True
-        self.drop(taken)
+        begin, end = self._choose(free, left, slots, asked)
+        chosen = free[begin:end]
+        if begin == 0 and not claimed:
+            self.waiting = free[end:]
+            self._left -= self._count(chosen)
+        else:
+            taken = np.zeros(len(self.plan), bool)
+            taken[chosen] = True
+            self.drop(taken)
         return chosen
 
-    def _choose(self, free: Tasks, slots: int, asked: set[str]) -> Tasks:
-        first = self._unknown(free, asked)
+    def _choose(self, free: Tasks, left: NDArray[np.int64], slots: int, asked: set[str]) -> tuple[int, int]:
+        """Where the next batch begins and ends in ``free``, of whose configurations so many are ``left``."""
+        first = self._unknown(free, left, asked)
         if first is not None:  # one run, to learn from
-            return free[first : first + 1]
-        total = np.cumsum(self.cost.seconds()[self.plan.owner[free]])
+            return first, first + 1
+        seconds = self.cost.seconds()
+        owner = self.plan.owner[free[:AHEAD]]
         # Shares of what is left, so that workers end at the same time, of up to the length aimed at.
-        aim = min(self.seconds, max(total[-1] / (2 * slots), LEAST))
-        if not self.cost.known()[self.plan.owner[free[0]]]:
+        aim = min(self.seconds, max(float(left @ seconds) / (2 * slots), LEAST))
+        if not self.cost.known()[owner[0]]:
             aim = min(aim, PROBE)
-        n = max(int(np.searchsorted(total, aim, "right")), 1)
-        last = int(np.flatnonzero(self.plan.owner[free] == self.plan.owner[free[:n][-1]])[-1])
-        return (
-            free[: max(n, last + 1)] if last < n * 1.25 else free[:n]
-        )  # rather the whole of a configuration
+        n = max(int(np.searchsorted(np.cumsum(seconds[owner]), aim, "right")), 1)
+        last = int(np.flatnonzero(owner == owner[n - 1])[-1])
+        return 0, max(n, last + 1) if last < n * 1.25 else n  # rather the whole of a configuration
 
-    def _unknown(self, free: Tasks, asked: set[str]) -> int | None:
+    def _unknown(self, free: Tasks, left: NDArray[np.int64], asked: set[str]) -> int | None:
         """The cheapest task of an algorithm of which nothing is known and nothing is under way."""
-        owner, known = self.plan.owner[free], self.cost.known()
-        if known[owner].all():
+        known = self.cost.known()
+        if known[left > 0].all():
             return None
+        owner = self.plan.owner[free]
         present, at = np.unique(owner, return_index=True)
         unknown = [
             (self.cost.samples[c], int(i))

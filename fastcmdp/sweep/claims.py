@@ -1,6 +1,7 @@
 """Who has which tasks under way: sessions share a folder without a server.
 
-    DIR/.lock            held for milliseconds by whoever claims tasks or writes a part
+    DIR/.lock            held for milliseconds by whoever claims tasks or writes a part, for a second or two by whoever
+                         merges parts
     DIR/sessions/*.json  one for each `sweep run`, under way or over: where, since when, with which engine
     DIR/claims/*.json    tasks that a session has under way
 
@@ -146,7 +147,12 @@ class Claims:
         """Tell others that these are under way here; under `lock`. ``release`` takes the path."""
         self._n_claims += 1
         path = self.path / "claims" / f"{self.session}.{self._n_claims}.json"
-        write_durably(path, json_bytes([name.decode() for name in tasks]))
+        fresh = path.with_name(f".{path.name}.tmp")
+        try:  # whole, and not flushed: no claim outlives the machine of its session
+            fresh.write_bytes(json_bytes([name.decode() for name in tasks]))
+            fresh.replace(path)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror}). {remedy(error)}") from error
         return path
 
     def release(self, claim: Path) -> None:

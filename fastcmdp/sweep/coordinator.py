@@ -18,6 +18,7 @@ from fastcmdp.check import is_positive, require, whole
 from fastcmdp.errors import SettingError
 from fastcmdp.sweep import claims
 from fastcmdp.sweep.batches import BATCH, Batches, Tasks
+from fastcmdp.sweep.compaction import MANY, compact_store
 from fastcmdp.sweep.cost import Cost, observations
 from fastcmdp.sweep.engines import Engine, WorkerDied, check_engine, refuse_unguarded
 from fastcmdp.sweep.engines import engine as choose_engine
@@ -154,6 +155,7 @@ class _Session:
         self.new, self.transitions, self.failed = 0, 0.0, 0
         self.stopped = False
         self.seen = set(store.parts)
+        self.written = 0
         self.notes = [f"part {name} was damaged: set aside, computed again" for name in store.set_aside]
         self.said: set[tuple[str, bool]] = (
             set()
@@ -172,6 +174,8 @@ class _Session:
         about = {"engine": chosen.name, "slots": chosen.slots, "began": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         try:
             self.claims.begin(about | machine())
+            compact_store(self.store, MANY)
+            self.seen = set(self.store.parts)
             self.cost.learn(entry for meta in self.store.metadata() for entry in meta.get("observed", ()))
             self.batches.sort()
             self._loop(chosen)
@@ -225,12 +229,17 @@ class _Session:
     def _see_others(self) -> None:
         """Notice what other sessions have written."""
         self.store.scan()
-        for part in self.store.parts.keys() - self.seen:
-            self.seen.add(part)
-            for name in self.store.parts[part]:
-                if (i := self.number.get(name)) is not None:
-                    self.is_done[i] = True
-        self.batches.drop(self.is_done)
+        new = self.store.parts.keys() - self.seen
+        self.seen = set(self.store.parts)
+        for part in new:
+            numbers = self._numbers(self.store.parts[part])
+            if not self.is_done[numbers].all():
+                self.is_done[numbers] = True
+                self.batches.drop(self.is_done)
+
+    def _numbers(self, names: set[bytes]) -> list[int]:
+        """The tasks of the plan that have such names."""
+        return [i for name in names if (i := self.number.get(name)) is not None]
 
     def _hand_out(self, chosen: Engine) -> Iterator[tuple[Any, _Handed]]:
         free = chosen.slots - len(self.under_way)
@@ -241,7 +250,7 @@ class _Session:
                     tasks, attempt = self.batches.again.pop()
                 else:
                     self._see_others()
-                    claimed = set().union(*(other.tasks for other in self.claims.others()))
+                    claimed = [i for other in self.claims.others() for i in self._numbers(other.tasks)]
                     handed = [self.plan.owner[h.tasks[0]] for h in self.under_way.values()]
                     asked = {self.plan.configurations[i].algorithm for i in handed}
                     tasks = self.batches.take(chosen.slots, claimed, asked)
@@ -303,6 +312,9 @@ class _Session:
             "observed": observed,
         }  # fmt: skip
         self.new += len(self.store.write_part(pa.concat_tables(tables), meta))
+        self.written += 1
+        if self.written % MANY == 0:
+            compact_store(self.store, MANY)
         self.cost.learn(observed)
 
     def _died(self, handed: _Handed) -> None:
@@ -336,7 +348,7 @@ class _Session:
         left = None
         if self.new:
             per_run = self.cost.seconds()
-            ahead = float(per_run[self.plan.owner[self.batches.waiting]].sum())
+            ahead = float(self.batches.left() @ per_run)
             ahead += sum(float(per_run[self.plan.owner[h.tasks]].sum()) / 2 for h in self.under_way.values())
             left = ahead / slots
         note, self.notes = "; ".join(self.notes), []

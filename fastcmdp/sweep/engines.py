@@ -7,9 +7,11 @@ An engine has ``slots``, ``submit`` and ``as_completed`` like an executor of `co
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +24,7 @@ from fastcmdp.text import unknown
 
 ENGINES = ("threads", "processes", "dask")
 _REACH = 20  # seconds to reach a scheduler
+_FRESH = 1.0  # seconds for which the number of its threads is taken to hold
 
 
 class WorkerDied(Exception):
@@ -220,12 +223,16 @@ class Dask:
 
     def __init__(self, client: Any, close: Callable[[], object] | None = None) -> None:
         self._client, self._close = client, close
+        self._slots, self._asked = 1, -math.inf
         self._check()
 
     @property
     def slots(self) -> int:
-        """Threads of all workers that are there now."""
-        return max(int(sum(self._client.nthreads().values())), 1)
+        """Threads of all workers that are there, as the scheduler said within the last second."""
+        if time.monotonic() - self._asked > _FRESH:
+            self._slots = max(int(sum(self._client.nthreads().values())), 1)
+            self._asked = time.monotonic()
+        return self._slots
 
     def _check(self) -> None:
         """Refuse a cluster of whose workers one has another fastcmdp, before anything is computed."""

@@ -34,7 +34,7 @@ def rows(configuration: Configuration, plan: Plan, tasks: NDArray[np.int64], run
     size = n_runs * n
 
     def text(value: str) -> Any:
-        return pa.DictionaryArray.from_arrays(np.zeros(size, np.int32), pa.array([value])).cast(pa.string())
+        return pa.repeat(value, size)
 
     def constant(value: Any, kind: Any) -> Any:
         return pa.nulls(size, kind) if value is None else pa.array(np.full(size, value), kind)

@@ -3,7 +3,7 @@
     DIR/spec.toml        the specification; spec-1.toml, ... those before an extension
     DIR/manifest.json    versions, machine, hashes of model files
     DIR/plan.parquet     all configurations with their settings
-    DIR/parts/*.parquet  one a finished batch: a row for each run and trace point
+    DIR/parts/*.parquet  one a finished batch, or many merged: a row for each run and trace point
     DIR/failures/*.json  tasks that raised an error: inputs and traceback
     DIR/aside/           parts that were damaged
 
@@ -34,6 +34,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.sweep.claims import Claims
 from fastcmdp.sweep.durable import StoreError, json_bytes, read_json, remedy, write_durably
 from fastcmdp.sweep.models import NamedModel
+from fastcmdp.sweep.parquet import WORDS, entries_of, hash_column, parquet_bytes, ranks_of, read_rows, without
 from fastcmdp.sweep.reading import loads
 from fastcmdp.sweep.rows import SCHEMA
 from fastcmdp.sweep.specification import Sweep
@@ -51,8 +52,6 @@ PLAN = pa.schema(
         ("states", _I), ("choices", _I), ("policy", pa.string()), ("policy_fingerprint", pa.string()),
     ]
 )  # fmt: skip
-
-WORDS = ["task", "configuration", "algorithm", "model", "source"]  # few values, so kept as dictionaries
 
 
 @dataclass
@@ -85,6 +84,10 @@ class Store:
         Who has what under way, this process's session among them.
     parts : dict from file names to sets of task names
         What has been seen in parts so far; `scan` looks again.
+    done : set of bytes
+        Names of all tasks in these.
+    foreign : set of str
+        Parts whose columns are those of another version: read as ever, never merged.
     set_aside : list of str
         Damaged parts that `scan` found.
     """
@@ -93,6 +96,8 @@ class Store:
         self.path = Path(path)
         self.claims = Claims(self.path)
         self.parts: dict[str, set[bytes]] = {}
+        self.done: set[bytes] = set()
+        self.foreign: set[str] = set()
         self.set_aside: list[str] = []
         self._plan: tuple[int, Plan] | None = None
 
@@ -190,7 +195,7 @@ class Store:
                 columns[name].append(value)
         head = {"root": plan.root, "omitted": [asdict(o) for o in plan.omitted], "spec": sweep.to_toml()}
         table = pa.table(columns, schema=PLAN).replace_schema_metadata({"fastcmdp": json.dumps(head)})
-        write_durably(self.path / "plan.parquet", _parquet(table))
+        write_durably(self.path / "plan.parquet", parquet_bytes(table))
         write_durably(spec, text.encode())
 
     def plan(self) -> Plan:
@@ -207,7 +212,7 @@ class Store:
 
     def _read_plan(self) -> Plan:
         try:
-            table = _rows(self.path / "plan.parquet")
+            table = read_rows(self.path / "plan.parquet")
             head = json.loads(table.schema.metadata[b"fastcmdp"])
             models: dict[str, NamedModel] = {}
             configurations = []
@@ -232,33 +237,48 @@ class Store:
         fresh: set[bytes] = set()
         with os.scandir(self.path / "parts") as entries:
             names = sorted(e.name for e in entries if e.name.endswith(".parquet") and not e.is_dir())
-        for gone in set(self.parts) - set(names):
-            del self.parts[gone]
+        gone = self.parts.keys() - set(names)
+        for name in gone:
+            del self.parts[name]
         for name in names:
             if name.startswith(".") or name in self.parts:
                 continue
-            tasks = self._tasks_of(self.path / "parts" / name)
+            tasks = self._tasks_of(name)
             if tasks is not None:
                 self.parts[name] = tasks
                 fresh |= tasks
+        if gone:
+            self.done = set().union(*self.parts.values())
+        self.done |= fresh
         return fresh
 
-    def _tasks_of(self, path: Path) -> set[bytes] | None:
+    def bytes_of(self, name: str) -> bytes | None:
+        """A part as it was written; None, and set aside, if it is damaged, or if another session has removed it."""
+        path = self.path / "parts" / name
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # set aside by another session just now
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(
                 f"{path}: cannot be read ({error.strerror or error}). {remedy(error)}"
             ) from error
+        if hashlib.sha256(data).hexdigest()[:32] == path.stem:
+            return data
+        self._set_aside(path)
+        return None
+
+    def _tasks_of(self, name: str) -> set[bytes] | None:
+        data = self.bytes_of(name)
         try:
-            if hashlib.sha256(data).hexdigest()[:32] != path.stem:
-                raise ValueError("its bytes are not those that were written")
-            column = _rows(pa.BufferReader(data), ["task"], ["task"])["task"]
-            return {name.encode() for chunk in column.chunks for name in chunk.dictionary.to_pylist()}
+            if data is None:
+                return None
+            column = read_rows(pa.BufferReader(data), ["task"], ["task"])["task"]
+            if not pq.read_schema(pa.BufferReader(data)).equals(SCHEMA):
+                self.foreign.add(name)
+            return {task.encode() for chunk in column.chunks for task in chunk.dictionary.to_pylist()}
         except (pa.ArrowException, ValueError, KeyError, OSError):
-            self._set_aside(path)
+            self._set_aside(self.path / "parts" / name)
             return None
 
     def _set_aside(self, path: Path) -> None:
@@ -267,36 +287,40 @@ class Store:
             os.replace(path, target)
             self.set_aside.append(target.name)
 
-    @property
-    def done(self) -> set[bytes]:
-        """Names of all tasks seen in parts."""
-        return set().union(*self.parts.values()) if self.parts else set()
-
     def write_part(self, table: pa.Table, meta: Mapping[str, Any]) -> set[bytes]:
         """Write a batch without the tasks that another session has written meanwhile; the names of those written."""
         with self.claims.lock():
             self.scan()
             names = {name.encode() for name in pc.unique(table["task"]).to_pylist()}
-            there = {name for name in names if any(name in tasks for tasks in self.parts.values())}
-            if there:
-                known = pa.array([name.decode() for name in there], pa.string())
-                table = table.filter(pc.invert(pc.is_in(table["task"], known)))
-            fresh = names - there
+            fresh = names - self.done
+            table = without(table, names & self.done)
             if fresh:
-                data = _parquet(table.replace_schema_metadata({"fastcmdp": json.dumps(plain(dict(meta)))}))
-                name = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
-                write_durably(self.path / "parts" / name, data)
-                self.parts[name] = fresh
+                described = {"fastcmdp": json.dumps(plain(dict(meta)))}
+                self._put(parquet_bytes(table.replace_schema_metadata(described)), fresh)
         return fresh
 
+    def _put(self, data: bytes, tasks: set[bytes]) -> str:
+        name = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+        write_durably(self.path / "parts" / name, data)
+        self.parts[name] = tasks
+        self.done |= tasks
+        return name
+
+    def replace_parts(self, names: Sequence[str], data: bytes, tasks: set[bytes]) -> None:
+        """Write one part in the place of others: what only they had, it has; nothing is written if that is nothing."""
+        own = self._put(data, tasks) if tasks else None
+        for name in names:
+            if name != own:
+                (self.path / "parts" / name).unlink(missing_ok=True)
+                self.parts.pop(name, None)
+
     def metadata(self) -> list[dict[str, Any]]:
-        """What stands beside the rows of each part: session, host, seconds."""
-        parts = []
+        """What stands beside the rows of each batch: session, host, seconds."""
+        batches = []
         for name in sorted(self.parts):
             with contextlib.suppress(FileNotFoundError, pa.ArrowException, KeyError, ValueError):
-                schema = pq.read_schema(self.path / "parts" / name)
-                parts.append(json.loads(schema.metadata[b"fastcmdp"]))
-        return parts
+                batches += entries_of(pq.read_schema(self.path / "parts" / name))
+        return batches
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows, each task once, ordered by task and point; words as dictionaries.
@@ -321,7 +345,7 @@ class Store:
             return empty if columns is None else empty.select(list(columns))
         whole = pa.concat_tables(tables).unify_dictionaries()
         names = whole["task"].combine_chunks() if whole.num_rows else whole["task"]
-        order = np.lexsort((whole["point"].to_numpy(), _ranks(names)))
+        order = np.lexsort((whole["point"].to_numpy(), ranks_of(names)))
         whole = whole.take(pa.array(order))
         return whole if columns is None else whole.select(list(columns))
 
@@ -336,23 +360,33 @@ class Store:
         wanted = None if columns is None else list(dict.fromkeys([*columns, "task"]))
         words = [name for name in WORDS if wanted is None or name in wanted]
         seen: set[bytes] = set()
-        for name in sorted(self.parts):
-            table = _rows(self.path / "parts" / name, wanted, words)
-            tasks = self.parts[name]
-            # Written by two sessions at the same moment, without locks; or not asked for.
-            drop = tasks & seen | (set() if only is None else tasks - only)
-            if drop:
-                known = pa.array([n.decode() for n in drop], pa.string())
-                table = table.filter(pc.invert(pc.is_in(table["task"].cast(pa.string()), known)))
-            seen |= tasks
-            if table.num_rows:
-                yield table.replace_schema_metadata(None)
+        left, looked = dict(self.parts), set()
+        while left:
+            for name in sorted(left):
+                looked.add(name)
+                try:
+                    table = read_rows(self.path / "parts" / name, wanted, words)
+                except (
+                    FileNotFoundError
+                ):  # merged with others just now, into a part that the next scan tells of
+                    continue
+                tasks = left[name]
+                # Written by two sessions at the same moment, without locks; or merged, and not yet removed.
+                table = without(table, tasks & seen | (set() if only is None else tasks - only))
+                seen |= tasks
+                if table.num_rows:
+                    yield table.replace_schema_metadata(None)
+            lost = set().union(*left.values()) - seen
+            left = {}
+            if lost:
+                self.scan()
+                left = {name: tasks for name, tasks in self.parts.items() if name not in looked}
 
     def digest(self) -> str:
         """A hash of all rows, to the last bit, whatever parts they are in."""
         digest = hashlib.sha256()
         for column in self.read().columns:
-            _hash_column(digest, column.combine_chunks())
+            hash_column(digest, column.combine_chunks())
         return digest.hexdigest()[:32]
 
     # failures
@@ -386,47 +420,3 @@ class Store:
         for path, names in entries.items():
             if all(name.encode() in done or last[name] != path.name for name in names):
                 path.unlink(missing_ok=True)
-
-
-def _hash_column(digest: Any, column: Any) -> None:
-    """Add the values of a column, and which of them are missing, however they are laid out in memory."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    digest.update(f"{len(column)} {column.null_count} ".encode())
-    if column.null_count:
-        digest.update(np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.uint8).tobytes())
-        column = column.drop_null()
-    if pa.types.is_list(column.type):
-        digest.update(np.asarray(pc.list_value_length(column).to_numpy(), np.int64).tobytes())
-        column = column.flatten()
-    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-        digest.update("\n".join(column.cast(pa.string()).to_pylist()).encode())
-    else:
-        digest.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
-
-
-def _rows(source: Any, columns: list[str] | None = None, words: list[str] | None = None) -> pa.Table:
-    """A file's columns, ``words`` as dictionaries, read by this thread alone.
-
-    (`pyarrow.parquet.read_table` reads with threads of its own, which may outlive the interpreter: then the process
-    ends by SIGABRT now and then, "terminate called without an active exception".)
-    """
-    with pq.ParquetFile(source, read_dictionary=words, pre_buffer=False) as file:
-        return file.read(columns=columns, use_threads=False)
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    return bytes(sink.getvalue())
-
-
-def _ranks(names: Any) -> Any:
-    """Numbers in the order of the names of a dictionary column."""
-    column = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
-    words = np.array(column.dictionary.to_pylist(), dtype="U32")
-    ranks = np.empty(len(words), np.int64)
-    ranks[np.argsort(words)] = np.arange(len(words))
-    return ranks[column.indices.to_numpy()]
