@@ -1,15 +1,17 @@
-"""What acceleration and tail averaging are worth to PD-ANPG: the tables of docs/algorithms.md.
+"""What acceleration, tail averaging and a critic are worth to PD-ANPG: the tables of docs/algorithms.md.
 
-    python bench/ablation.py [--quick] [--samples N]
+    python bench/ablation.py [--quick] [--samples N] [--critics]
 
 The first table is exact (no sampling): bias and root mean square error of omega against the natural gradient at fixed
 (theta, lambda), both relative to its norm, for the same H and so the same samples. The second is whole runs at one
-budget: error of the mixture, the larger of relative gap and of violation over the constraint's range.
+budget: error of the mixture, the larger of relative gap and of violation over the constraint's range. With --critics
+there is one table in their place, of whole runs with critic= and dual=, of 1e7 transitions or as --samples says.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 from dataclasses import replace
@@ -19,6 +21,7 @@ import numpy as np
 
 import fastcmdp as fc
 from fastcmdp import theory
+from fastcmdp.algorithms.primal_dual import CRITICS
 from fastcmdp.assumptions.points import Point
 from fastcmdp.compare import Scales
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
@@ -114,16 +117,40 @@ def whole_runs(samples: float, replicates: int) -> None:
             print(f"{label:34}" + " ".join(cells), flush=True)
 
 
+def critics(samples: float, replicates: int) -> None:
+    """Error over the attainable ranges with each critic and form of the multiplier: mixture, and last quarter."""
+    models = {"garnet 20": fc.envs.garnet(n_states=20), "river-swim": fc.envs.river_swim()}
+    optima = {name: fc.optimum(cmdp) for name, cmdp in models.items()}
+    print(
+        f"\n{samples:.0e} transitions, the worst of {replicates} replicates, per cent: mixture, last quarter"
+    )
+    print(f"{'':28}" + "".join(f"{name:>20}" for name in models))
+    for inner, critic, dual in itertools.product((None, 15), CRITICS, ("plain", "pi")):
+        own: dict[str, Any] = {"critic": critic, "dual": dual} | ({"inner": inner} if inner else {})
+        cells = []
+        for name, cmdp in models.items():
+            scales, settings = Scales.of(cmdp, optima[name]), fc.PDANPG.for_samples(cmdp, samples, **own)
+            result = fc.solve(cmdp, settings, replicates=replicates, seed=1, optimum=optima[name], trace=40)
+            errors = [scales.errors(cmdp, x).max() for x in (result.mixture, result.last_quarter)]
+            cells.append(f"H={settings.inner:<4}{100 * errors[0]:>6.2f}{100 * errors[1]:>7.2f}")
+        print(f"{critic + ', ' + dual:28}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs")
-    parser.add_argument("--samples", type=float, default=3e6, help="budget of the whole runs")
-    given = parser.parse_args()
+    parser.add_argument("--samples", type=float, help="budget of the whole runs: 3e6, or 1e7 with --critics")
+    parser.add_argument("--critics", action="store_true", help="the table of critic= and dual= alone")
+    options = parser.parse_args()
     began = time.perf_counter()
-    fixed_points((10, 40) if given.quick else (20, 100, 500))
-    whole_runs(3e4 if given.quick else given.samples, 2 if given.quick else 8)
+    budget = 3e4 if options.quick else options.samples or (1e7 if options.critics else 3e6)
+    if options.critics:
+        critics(budget, 2 if options.quick else 4)
+    else:
+        fixed_points((10, 40) if options.quick else (20, 100, 500))
+        whole_runs(budget, 2 if options.quick else 8)
     print(f"\n{time.perf_counter() - began:.0f} s")
 
 

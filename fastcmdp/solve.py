@@ -186,7 +186,7 @@ def start(
     if known is None and has_table(cmdp) and EXACT_CHOICES < cmdp.n_choices <= AFFORDABLE_CHOICES:
         known = _OPTIMUM * cmdp.n_branches <= _fifth(cmdp, algorithm)
     try:
-        world = world_of(cmdp, policy, known, draws, simulation=algorithm.simulation)
+        world = world_of(cmdp, policy, known, draws, simulation=algorithm.rolls)
         run = algorithm.run(world, seed, replicates)
     except MemoryError as error:
         raise SettingError(

@@ -556,11 +556,16 @@ def projected_sgd(solver: Any, scores: list[list[float]], target: list[float]) -
 
 
 def run_inner(
-    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None
+    solver: Any, scores: list[list[float]], target: list[float], n_skipped: int | None, start: Any = None
 ) -> list[float]:
+    """omega; projections of an inner loop that begins elsewhere than at zero are on a ball about its start."""
     if hasattr(solver, "radius"):
-        return projected_sgd(solver, scores, target)
-    return asgd_dense(solver, scores, target, n_skipped)
+        x = start or [0.0] * len(scores[0])
+        left = [
+            t - sum(a * b for a, b in zip(g, x, strict=True)) for t, g in zip(target, scores, strict=True)
+        ]
+        return [a + b for a, b in zip(x, projected_sgd(solver, scores, left), strict=True)]
+    return asgd_dense(solver, scores, target, n_skipped, start)
 
 
 def natural_norm(scores: list[list[float]], omega: list[float]) -> float:
@@ -580,8 +585,10 @@ class Batch(NamedTuple):
     occupancy_total: list[list[float]]
     advantage: list[list[float]]
     transitions: int
-    excess: float  # of the mean length of the occupancy rollouts over its expectation
+    excess: float  # of the mean length of the occupancy rollouts over its expectation; 0 with a critic
     last: list[int]  # last pairs of the Q and V rollouts, by turns
+    variance: tuple[float, ...] | list[float] = ()  # of one rollout's sums, for all signals
+    start: Any = None  # where the inner loop begins, in units of advantages: a vector for each signal
 
 
 def sample_batch(
@@ -601,7 +608,8 @@ def sample_batch(
     ]
     excess = sum(first.horizon) / len(first.horizon) - model.gamma / (1 - model.gamma)
     moves = sum(first.horizon) + sum(second.horizon)
-    return Batch(pair, first.total, advantage, moves, excess, second.choice)
+    variance = [mean_and_variance(first.total, n_pairs, k)[1] for k in range(n_signals)]
+    return Batch(pair, first.total, advantage, moves, excess, second.choice, variance)
 
 
 def add_estimates(state: State, batch: Batch) -> None:
@@ -682,42 +690,65 @@ def measured_eta(state: State, steps: Any, constant: float, norm: float) -> floa
     return float(steps.eta_scale * shorter / math.sqrt(steps.n_outer * level)) if level > 0 else 0.0
 
 
-def advance(model: Model, phi: Any, solver: Any, form: Any, steps: Any, state: State, n_steps: int) -> None:
-    """Outer steps of PD-ANPG, Algorithm 2 with the measured step sizes of `Steps`, or those of its relatives."""
+def advance(
+    model: Model, phi: Any, solver: Any, form: Any, steps: Any, state: State, n_steps: int, memory: Any = None
+) -> None:  # fmt: skip
+    """Outer steps of PD-ANPG or its relatives on a table; ``memory``: the `Memory` of a run with a critic."""
+
+    def draw() -> tuple[Batch, list[list[float]], Any]:
+        prob = refresh_all(model, phi, state.theta)
+        if memory is None:
+            batch, learn = sample_batch(model, prob, state.rng, steps.n_inner, steps.fresh), None
+        else:
+            batch, learn = memory.draw(model, phi, prob, state, steps)
+        if tau := getattr(solver, "tau", 0.0):  # of PDR-ANPG: an entropy bonus
+            surprise = [-tau * math.log(prob[q]) / (1 - model.gamma) for q in batch.last]
+            for row, x, y in zip(batch.advantage, surprise[::2], surprise[1::2], strict=True):
+                row[0] += x - y
+        return batch, collect_scores(model, phi, prob, batch.pair, state.theta), learn
+
+    outer_steps(model.gamma, solver, form, steps, state, n_steps, draw)
+
+
+def outer_steps(
+    gamma: float, solver: Any, form: Any, steps: Any, state: State, n_steps: int, draw: Any
+) -> None:  # fmt: skip
+    """Algorithm 2 with the measured step sizes of `Steps`; draw() gives a batch, its scores, what learns from it."""
     n_inner, m = steps.n_inner, len(state.dual)
     for _ in range(n_steps):
-        prob = refresh_all(model, phi, state.theta)
-        batch = sample_batch(model, prob, state.rng, n_inner, steps.fresh)
+        batch, scores, learn = draw()
         state.samples += batch.transitions
-        scores = collect_scores(model, phi, prob, batch.pair, state.theta)
         weights = [1.0, *state.dual]
         target = [sum(w * a for w, a in zip(weights, row, strict=True)) for row in batch.advantage]
-        target = [a / (1 - model.gamma) for a in target]
-        tau = getattr(solver, "tau", 0.0)  # of PDR-ANPG: an entropy bonus
-        if tau:
-            surprise = [-math.log(prob[q]) / (1 - model.gamma) ** 2 for q in batch.last]
-            pairs = zip(surprise[::2], surprise[1::2], strict=True)
-            target = [a + tau * (x - y) for a, (x, y) in zip(target, pairs, strict=True)]
-        omega = run_inner(getattr(solver, "momentum", solver), scores, target, steps.n_skipped)
+        target = [a / (1 - gamma) for a in target]
+        start = None
+        if batch.start is not None:
+            columns = zip(*batch.start, strict=True)
+            start = [
+                sum(w * x for w, x in zip(weights, column, strict=True)) / (1 - gamma) for column in columns
+            ]
+        omega = run_inner(getattr(solver, "momentum", solver), scores, target, steps.n_skipped, start)
         norm = natural_norm(scores, omega)
         if not math.isfinite(norm):
             state.failed = max(state.outer, 0)
             return
-        measured = [mean_and_variance(batch.occupancy_total, n_inner, k) for k in range(1 + m)]
+        means = [mean_and_variance(batch.occupancy_total, n_inner, k)[0] for k in range(1 + m)]
         dual = list(state.dual)
         for i in range(m):
-            estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else measured[1 + i][0]
+            estimate = batch.occupancy_total[n_inner][1 + i] if steps.fresh else means[1 + i]
             zeta = measured_zeta(state, steps, i, abs(estimate - steps.margin[i]))
             if state.outer >= 0:
                 state.history[i].append((steps.margin[i] - estimate, zeta, steps.n_outer**-0.5))
                 dual[i] = multiplier(form, state.history[i], steps.dual_max[i])
         eta = measured_eta(state, steps, steps.eta_scale, norm)
+        if learn is not None:
+            learn()
         if state.outer >= 0:
             add_estimates(state, batch)
             state.sums[1 + m :] = [s + x for s, x in zip(state.sums[1 + m :], state.dual, strict=True)]
             state.dual = dual
             state.theta = [t + eta * o for t, o in zip(state.theta, omega, strict=True)]
-        fold(state, [norm] + [variance for _, variance in measured], steps.n_pilot)
+        fold(state, [norm, *batch.variance], steps.n_pilot)
         state.outer += 1
 
 
@@ -1887,6 +1918,62 @@ def critic_means(model: Model, prob: list[float], state: Improver) -> list[list[
     return means
 
 
+def corrected_batch(
+    model: Model, prob: list[float], state: Improver, n: int, n_first: int, n_wanders: int
+) -> tuple[list[list[float]], list[float], Corrected, Corrected]:
+    """Wbar, the critic's J, occupancy rollouts, and those from the first n last pairs with exploring ones."""
+    mean = critic_means(model, prob, state)
+    plug = [sum(p * mean[s][f] for s, p in enumerate(model.start)) for f in range(len(state.value))]
+    frozen = [list(row) for row in state.critic], [list(row) for row in mean]
+    first = corrected_rollouts(model, prob, state.rng, [(None, False)] * n_first, *frozen)
+    jobs: list[tuple[int | None, bool]] = [(q, False) for q in first.choice[:n]]
+    jobs += [(q, True) for q in explored(model, state, first, n_wanders)]
+    return mean, plug, first, corrected_rollouts(model, prob, state.rng, jobs, *frozen)
+
+
+class Memory:
+    """The critic of one replicate of PD-ANPG; ``starts``: it says where the inner loop begins, too."""
+
+    def __init__(self, critic: Improver, starts: bool, tabular: bool, earned: int) -> None:
+        self.critic, self.starts, self.tabular, self.earned = critic, starts, tabular, earned
+
+    def draw(self, model: Model, phi: Any, prob: list[float], state: State, steps: Any) -> tuple[Batch, Any]:
+        """A batch, and what learns from it once it has been used."""
+        critic, n, signals = self.critic, steps.n_inner, range(len(self.critic.value))
+        critic.theta = state.theta
+        mean, plug, first, second = corrected_batch(model, prob, critic, n, n + steps.fresh, steps.n_wanders)
+        pair, seen = first.choice[:n], first.seen + second.seen
+        known = [[critic.critic[q][f] - mean[owner(model, q)][f] for f in signals] for q in range(len(prob))]
+        total = [[p + c for p, c in zip(plug, row, strict=True)] for row in first.total]
+        variance = []
+        for f in signals:
+            j = sum(row[f] for row in total[:n]) / n
+            second_moment = (
+                sum(model.signals[q][f] * (2 * critic.critic[q][f] - model.signals[q][f]) for q in pair) / n
+            )
+            variance.append(max(second_moment / (1 - model.gamma) - j**2, 0.0))
+        advantage = [
+            [a + c for a, c in zip(known[q], row, strict=True)]
+            for q, row in zip(pair, second.total[:n], strict=True)
+        ]
+        start = None
+        if self.starts:
+            start = (
+                [[row[f] for row in known] for f in signals]
+                if self.tabular
+                else [list(w) for w in critic.direction]
+            )
+        batch = Batch(pair, total, advantage, len(seen), 0.0, [], variance, start)
+
+        def learn() -> None:
+            if self.starts and not self.tabular:
+                learn_direction(model, phi, prob, critic, mean, pair, steps.score_bound)
+            back_up(model, prob, critic, mean, seen, self.earned)
+            critic.outer += 1
+
+        return batch, learn
+
+
 def proximal_newton(state: Improver, share: float, gamma: float) -> list[float]:
     """The multipliers that are predicted to undo a share of the violations, by enumerating which are zero."""
     m = len(state.dual)
@@ -2019,13 +2106,7 @@ def pd_anpg_cv(
     phi = identity(len(model.signals)) if tabular else phi
     for _ in range(n_steps):
         prob = refresh_all(model, phi, state.theta)
-        mean = critic_means(model, prob, state)
-        plug = [sum(p * mean[s][f] for s, p in enumerate(model.start)) for f in range(n)]
-        frozen = [list(row) for row in state.critic], [list(row) for row in mean]
-        first = corrected_rollouts(model, prob, state.rng, [(None, False)] * h, *frozen)
-        jobs: list[tuple[int | None, bool]] = [(q, False) for q in first.choice]
-        jobs += [(q, True) for q in explored(model, state, first, steps.n_wanders)]
-        second = corrected_rollouts(model, prob, state.rng, jobs, *frozen)
+        mean, plug, first, second = corrected_batch(model, prob, state, h, h, steps.n_wanders)
         seen = first.seen + second.seen
         state.samples += len(seen)
         weights = [1.0, *state.dual_mean]

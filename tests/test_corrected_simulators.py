@@ -50,7 +50,7 @@ class Batch:
         )
         self.theta = self.run.state.theta[0]
         self.theta[:] = 0.5 * rng.normal(size=20)
-        self.space = self.run.work().space
+        self.space = self.run.work().control.space
         self.critic = rng.normal(size=(2, self.space.layout.d))
         self.rng = self.run.state.rng[0]
 
@@ -263,21 +263,26 @@ def test_what_cannot_be_paid_for_is_left_out(queue: fc.Simulator) -> None:
     np.testing.assert_array_equal(batch.critic, before)
 
 
-@pytest.mark.parametrize("policy", [fc.LogLinear(), fc.NeuralSoftmax(hidden=(6,))], ids=["linear", "network"])
-def test_pieces_threads_and_a_pause_change_nothing(queue: fc.Simulator, policy: Any, tmp_path: Any) -> None:
-    made = fc.PDANPGCV(outer=12, inner=4)
-    whole = fc.solve(queue, made, policy=policy, replicates=2, threads=1)
-    cut = fc.solve(queue, made, policy=policy, replicates=2, threads=2, piece=1)
+def cut_and_resumed(model: Any, settings: Any, policy: Any, path: Any) -> fc.Result:
+    """A run of two replicates that is, bit for bit, the same in pieces on two threads, and after a pause and a file."""
+    whole = fc.solve(model, settings, policy=policy, replicates=2, threads=1)
+    cut = fc.solve(model, settings, policy=policy, replicates=2, threads=2, piece=1)
 
     def stop(progress: Any) -> None:
         if progress.outer >= 5:
             raise KeyboardInterrupt
 
-    path = tmp_path / "run.npz"
-    half = fc.solve(queue, made, policy=policy, replicates=2, piece=1, progress=stop, checkpoint=path)
+    half = fc.solve(model, settings, policy=policy, replicates=2, piece=1, progress=stop, checkpoint=path)
     assert not half.finished
-    rest = fc.resume(fc.load_run(path, queue, policy=policy))
-    assert np.abs(whole.theta - whole.theta.mean(axis=0)).max() > 0.0
+    rest = fc.resume(fc.load_run(path, model, policy=policy))
+    assert rest.algorithm == settings
     for name, value in whole.run.state._asdict().items():
         np.testing.assert_array_equal(getattr(cut.run.state, name), value, err_msg=name)
         np.testing.assert_array_equal(getattr(rest.run.state, name), value, err_msg=name)
+    return whole
+
+
+@pytest.mark.parametrize("policy", [fc.LogLinear(), fc.NeuralSoftmax(hidden=(6,))], ids=["linear", "network"])
+def test_pieces_threads_and_a_pause_change_nothing(queue: fc.Simulator, policy: Any, tmp_path: Any) -> None:
+    whole = cut_and_resumed(queue, fc.PDANPGCV(outer=12, inner=4), policy, tmp_path / "run.npz")
+    assert np.abs(whole.theta - whole.theta.mean(axis=0)).max() > 0.0

@@ -51,7 +51,7 @@ class Sampler:
         self.critic = scale * np.random.default_rng(2).normal(size=cmdp.signals.shape)
         self.mean = means(cmdp, self.prob, self.critic)
         self.work = self.run.work()
-        self.space = self.work.space
+        self.space = self.work.control.space
         self.rng = streams(SEED, 1)[0]
 
     def __call__(
@@ -60,7 +60,7 @@ class Sampler:
         tables, space = self.run.world.tables, self.space
         read_critic(
             tables, space.graph, self.cmdp.gamma, self.prob, self.critic, np.ones(self.cmdp.n_choices), space.record,
-            space.mean, self.work.plug,
+            space.mean, self.work.control.plug,
         )  # fmt: skip
         total = np.full((len(job_choice), self.cmdp.signals.shape[1]), np.nan)
         last, seen = np.full(len(job_choice), -1), np.zeros(room, np.uint64)
@@ -123,7 +123,7 @@ def test_there_is_room_for_a_batch() -> None:
         for gamma in (0.1, 0.9, 0.999):
             cmdp = fc.envs.garnet(n_states=3, gamma=gamma)
             made = PDANPGCV(outer=1, inner=inner)
-            room = len(make_run(cmdp, made).work().space.seen) - 2 * LANES
+            room = len(make_run(cmdp, made).work().control.space.seen) - 2 * LANES
             ratio = room * (1 - gamma) / made.n_rollouts
             assert made.n_rollouts * (ratio - 1 - math.log(ratio)) > 40
             assert room < (60 + 4 * made.n_rollouts) / (1 - gamma) * 2

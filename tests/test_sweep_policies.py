@@ -118,9 +118,10 @@ def test_features_that_change_are_refused(features, tmp_path):
         sweeps.run(spec, tmp_path / "out")
 
 
-def test_a_simulator_by_import_path(tmp_path):
+@pytest.mark.parametrize("method", ["pd-anpg", "pd-anpg?critic=control+start&dual=pi"])
+def test_a_simulator_by_import_path(method, tmp_path):
     name = "simulator:fastcmdp.simulators:tandem_queue?budget=20"
-    spec = Sweep([Models(model=name)], ["pd-anpg"], samples=[1e5], replicates=2, points=4)
+    spec = Sweep([Models(model=name)], [method], samples=[1e5], replicates=2, points=4)
     assert sweeps.run(spec, tmp_path / "out").finished
     (made,) = plan(spec).configurations
     assert (made.policy, made.size[0]) == ("log-linear", 0)

@@ -800,6 +800,7 @@ OTHER_PATHS = {
     "low cap": ({"lambda_max": 0.01}, r"lambda_max = .*0\.01.* on the path; the constants'"),
     "high cap": ({"lambda_max": 1e3}, r"lambda_max = 1000 on the path; at most the constants'"),
     "zeta": ({"zeta": 1e6}, r"zeta = 1000000\.0 on the path; Theorem 1's"),
+    "critic": ({"critic": "control"}, "critic = 'control' on the path; 'none'"),
     "average": ({"average": "uniform"}, "average = 'uniform' on the path; 'tail'"),
     "sgd": ({"method": "sgd"}, "ASGD steps .* on the path; Lemma 6's"),
     "alpha": ({"alpha": 0.5}, "ASGD steps .* on the path; Lemma 6's"),
@@ -822,7 +823,9 @@ def test_theorem_1_speaks_of_its_own_paths_alone(name, theorem_run):
     with pytest.raises(SettingError, match=message):
         theory.theorem_1(other, of)
     refused = {theory.dual_drift: {"dual", "optimistic", "margin", "low cap", "high cap"}}
-    refused[theory.lagrange_global_convergence] = {"high cap", "average", "sgd", "alpha", "delta"}
+    refused[theory.lagrange_global_convergence] = {
+        "high cap", "critic", "average", "sgd", "alpha", "delta",
+    }  # fmt: skip
     for statement, names in refused.items():
         if name in names:
             with pytest.raises(SettingError, match=message):
@@ -830,6 +833,12 @@ def test_theorem_1_speaks_of_its_own_paths_alone(name, theorem_run):
         else:
             statement(other, of)
     assert theory.lagrange_descent(other).holds
+
+
+def test_a_path_has_no_start_of_its_own(theorem_run):
+    cmdp, path, _ = theorem_run
+    with pytest.raises(SettingError, match="critic = 'control\\+start'"):
+        theory.follow(cmdp, replace(path.settings, critic="control+start"))
 
 
 def test_theorem_1_needs_constants_that_hold_on_the_path(theorem_run):

@@ -115,8 +115,8 @@ class Algorithm:
         What a search for good settings varies, log-uniformly within these: parameters of ``for_epsilon``.
     tabular_only : bool
         Whether the method needs the tabular softmax policy.
-    simulation : "rollouts", "chains" or ""
-        How it runs on simulators: by the samples of Algorithm 1, by a chain with restarts; "": not at all.
+    simulation : "rollouts", "corrected", "chains" or ""
+        How it runs on simulators: by the samples of Algorithm 1, with a critic, by a chain; "": not at all.
     output : Output
         Which policies are mixed in what the method returns: `fastcmdp.runs.record` reads it.
     version : int
@@ -165,6 +165,11 @@ class Algorithm:
     def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions before the first outer step."""
         return 0.0
+
+    @property
+    def rolls(self) -> str:
+        """What a simulator is compiled for, with these settings: ``simulation``, or another kind of rollouts."""
+        return self.simulation
 
     def paid_samples(self, cmdp: CMDP | Simulator) -> float:
         """``outer_samples`` for a budget to count outer steps by; a SettingError where there are none."""
@@ -301,11 +306,9 @@ def relative_target(cmdp: CMDP | Simulator, epsilon: float) -> float:
     """
     range_of_j = 1.0 / (1.0 - cmdp.gamma)
     require(
-        is_finite(epsilon) and np.ndim(epsilon) == 0 and 0.0 < epsilon < range_of_j,
-        "epsilon",
-        epsilon,
+        is_finite(epsilon) and np.ndim(epsilon) == 0 and 0.0 < epsilon < range_of_j, "epsilon", epsilon,
         f"a number above 0 and below 1/(1-gamma) = {range_of_j:.6g}, the range of J,",
-    )
+    )  # fmt: skip
     return (1.0 - cmdp.gamma) * float(epsilon)
 
 

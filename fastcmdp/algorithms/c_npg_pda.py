@@ -69,7 +69,7 @@ class CNPGPDA(PrimalDual):
         Slater value is known, else no cap.
     dual : "plain", "pi" or "optimistic"
         How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
-    eta, zeta, c_eta, c_zeta, dual_estimate, pilot
+    eta, zeta, c_eta, c_zeta, dual_estimate, pilot, critic
         As of `PDANPG`.
     step : float or None
         The SGD step a. None: 1 / (4 G^2).

@@ -42,11 +42,8 @@ class LBSGD(Vanilla):
 
     Parameters
     ----------
-    outer : int
-        Outer steps K.
-    trajectories, pairs : int, int or None
-        B trajectories of N pairs for the values and as many for the gradients, N - 1 transitions each; B at least 2.
-        ``pairs=None``: such that gamma^N <= 0.01. ``trajectories=0`` draws none: values and gradients are exact.
+    outer, trajectories, pairs
+        As of `CPG`.
     barrier : float
         Weight of the logarithms, in kernel units.
     delta : float

@@ -71,8 +71,8 @@ class NPGPD(PrimalDual):
         `fastcmdp.algorithms.primal_dual`.
     dual : "plain", "pi" or "optimistic"
         How multipliers follow violations, see `fastcmdp.algorithms.primal_dual`; "plain" is the source's.
-    c_eta, c_zeta, lambda_max, dual_estimate, pilot
-        As of `PDANPG`.
+    c_eta, c_zeta, lambda_max, dual_estimate, pilot, critic
+        As of `PDANPG`; with "control+start" the ball of the projections is about omega_0.
     average : "uniform" or "weighted"
         (2a) of 2020, or (2b) of JMLR, each with its steps.
     step : float or None

@@ -13,7 +13,7 @@ Source: Mondal and Aggarwal, Sample-Efficient Constrained Reinforcement Learning
 eta = (1-gamma)^2 / ((1+lambda_max) sqrt(K)) is safe for every problem and 30 to 1,000 times too small for most; the
 defaults measure learning rates along the run instead (`fastcmdp.algorithms.primal_dual`), which Theorem 1 does not
 cover. `PDANPG.paper` has the paper's own rates; with any ``eta=`` and ``zeta=`` given and ``pilot=0``, the run is
-the paper's Algorithm 2.
+the paper's Algorithm 2. ``critic=`` and ``dual=`` other than the defaults are the project's own.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PDANPG(PrimalDual):
     ----------
     outer, inner : int
         K outer steps of H ASGD steps; both at least 1. One outer step draws 3 H + 1 rollouts of mean length
-        gamma / (1 - gamma).
+        gamma / (1 - gamma), or with a critic 2 H + 1 of mean length 1 / (1 - gamma).
     eta, zeta : float or None
         Learning rates of theta and of the multipliers (zeta: one, or one a constraint), in kernel units and
         constant. None: measured along the run, see `fastcmdp.algorithms.primal_dual`.
@@ -74,6 +74,9 @@ class PDANPG(PrimalDual):
         at hand: also unbiased, H times less variance, no sample more.
     pilot : int
         Outer steps that only measure, first; their samples are counted.
+    critic : "none", "control" or "control+start"
+        What earlier batches taught is forgotten (the paper); or it corrects rollouts, without bias; or the inner loop
+        begins there too, and floor(H/2) exploring rollouts more are drawn. See `fastcmdp.algorithms.primal_dual`.
     g_squared, mu_f : float or None
         G^2 and mu_F of the ASGD steps of Lemma 6. None: the policy's own bound, and G^2 / kappa.
     kappa : float or None
@@ -100,6 +103,9 @@ class PDANPG(PrimalDual):
     >>> import fastcmdp as fc
     >>> fc.PDANPG(outer=500, inner=50).outer
     500
+    >>> result = fc.solve(fc.envs.garnet(n_states=20), fc.PDANPG(outer=400, inner=15, critic="control+start"), seed=1)
+    >>> bool(abs(result.last_quarter.gap[0]) < 1.0)
+    True
     """
 
     g_squared: float | None = None

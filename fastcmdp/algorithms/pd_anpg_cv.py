@@ -54,7 +54,7 @@ constants, the bounds of (5), how w is learned and what is explored; no theorem 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -69,24 +69,20 @@ from fastcmdp.algorithms.base import (
     relative_target,
     whole,
 )
+from fastcmdp.algorithms.critic import critic_of
 from fastcmdp.algorithms.pd_anpg import PDANPG
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.algorithm import cv_critic, pd_anpg_cv
-from fastcmdp.kernels.learning import asgd, counts, least_squares
+from fastcmdp.kernels.algorithm import pd_anpg_cv
+from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy.tabular import Tabular
-from fastcmdp.kernels.streams import LANES
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
 C_K = 1.0  # outer steps for a relative target of 1
 _DUAL = 0.1  # share of a violation that a step of the logits by one standard deviation is to undo
 _FAR = 10.0  # times the largest c_i / (1-gamma): see PDANPGCVRun._far
-_MOST_SEEN = (
-    2**22
-)  # transitions that are kept of a batch for the critic, at most; those beyond teach it nothing
 _DRAWN = 2.0  # transitions a choice in an outer step of a large model
 _LEAST_OUTER = 2000  # outer steps that are not given up for that
-_RARE = 40.0  # a batch is longer than what is kept of it with probability e^-40
 
 
 @dataclass(frozen=True)
@@ -200,7 +196,7 @@ class PDANPGCVRun(Run):
 
     def __init__(self, settings: PDANPGCV, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
-        self.critic = _counted(self) if world.n_state == 0 else _fitted(self)
+        self.critic = critic_of(world, settings.inner, settings.n_rollouts)
         m, policy = world.model.n_constraints, world.policy
         n_signals = 1 + m
         self.momentum = PDANPG().momentum(policy.score_bound)
@@ -254,37 +250,18 @@ class PDANPGCVRun(Run):
         """The last state of each occupancy rollout."""
         return int(self.settings.inner)
 
-    def n_seen(self) -> int:
-        """Transitions of a batch that there is room for: the mean, and so many more that it practically suffices."""
-        n, more = int(self.settings.n_rollouts), 1.0
-        while n * (more - math.log1p(more)) < _RARE:  # Chernoff's bound for n geometric numbers
-            more *= 1.25
-        length: int = math.ceil(n * (1.0 + more) / (1.0 - self.world.model.gamma))
-        return min(length, _MOST_SEEN) + 2 * LANES
-
     def work(self) -> pd_anpg_cv.Work:
         """Work space for one thread."""
-        h, m, widest = self.settings.inner, self.world.model.n_constraints, self.world.model.widest
+        h, m = self.settings.inner, self.world.model.n_constraints
         n_signals = 1 + m
         scores = self.scores(2 * h)
         slots = len(scores.coordinate)
         return pd_anpg_cv.Work(
             job_choice=np.zeros(2 * h, np.int64),
-            job_wanders=np.zeros(2 * h, np.uint64),
             pair=np.zeros(2 * h, np.int64),
             last_pair=np.zeros(2 * h, np.int64),
             occupancy_total=np.zeros((h, n_signals)),
-            correction=np.zeros((2 * h, n_signals)),
-            space=self.critic.space(),
-            plug=np.zeros(n_signals),
-            look=pd_anpg_cv.Look(
-                n_actions=np.zeros(h, np.int64),
-                prob=np.zeros((h, widest)),
-                advantage=np.zeros((h, widest, n_signals)),
-                row=np.zeros((2 * h, n_signals)),
-                chance=np.zeros(2 * h),
-                move=np.zeros((2 * h, n_signals)),
-            ),
+            control=self.critic.control(),
             matrix=np.zeros((m, m)),
             linear=np.zeros(m),
             origin=self.initial_theta(1)[0],
@@ -302,58 +279,3 @@ class PDANPGCVRun(Run):
             self.world.tables, self.world.policy.data, self.momentum, self.steps, self.state, self.actions[r], work,
             r, n_steps,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Critic:
-    """Sizes of a critic's arrays, and what makes a thread's work space."""
-
-    shape: tuple[int, int]
-    n_evidence: int
-    space: Callable[[], Any]
-
-
-def _counted(run: PDANPGCVRun) -> _Critic:
-    """A critic from counts, on a table."""
-    cmdp, tables = run.world.table, run.world.tables
-    n_signals = 1 + cmdp.n_constraints
-    support = np.flatnonzero(cmdp.start)
-    graph = counts.Graph(
-        choice_to_branch=cmdp.choice_to_branch.copy(),
-        target=cmdp.branch_target.copy(),
-        rejected=np.empty(cmdp.n_branches, np.int32),
-        start_state=support.astype(np.int64),
-        start_prob=np.array(cmdp.start[support], np.float64),
-    )
-    counts.fill_rejected(tables, graph)
-
-    def space() -> cv_critic.Counted:
-        words = tables.choice_word.copy()
-        words.reshape(-1, tables.words)[:, 1:] = 0
-        seen, mean = np.zeros(run.n_seen(), np.uint64), np.zeros((cmdp.n_states, n_signals))
-        looked = np.zeros(cmdp.n_states + 1, np.int64)
-        return cv_critic.Counted(graph, (words, words.view(np.float64)), seen, mean, looked)
-
-    return _Critic((cmdp.n_choices, n_signals), cmdp.n_branches + cmdp.n_choices, space)
-
-
-def _fitted(run: PDANPGCVRun) -> _Critic:
-    """A critic that is linear in a simulator's features."""
-    tables, h = run.world.tables, run.settings.inner
-    n_signals = tables.n_signals
-    layout = least_squares.layout_of(tables.n_features, tables.n_actions, tables.by_choice, n_signals)
-    d = layout.d
-
-    def space() -> cv_critic.Fitted:
-        return cv_critic.Fitted(
-            layout=layout,
-            tape=least_squares.empty_tape(layout, run.n_seen() + run.settings.n_rollouts),
-            job_row=np.zeros(2 * h, np.uint32),
-            value=np.zeros((2 * h, n_signals)),
-            matrix=np.zeros((d, d)),
-            right=np.zeros((d, n_signals)),
-            expected=np.zeros(d),
-            phi=np.zeros(layout.n_rows * layout.n),
-        )
-
-    return _Critic((n_signals, d), d * d + n_signals * d + 2, space)

@@ -41,6 +41,8 @@ class PDRANPG(PDANPG):
         As of `PDANPG`.
     dual : "plain"
         The ridge is its form.
+    critic : "none"
+        The entropy's advantage is read off the ends of Q and V rollouts, and with a critic there are none of V.
     g_squared, mu_f, kappa, alpha, beta, xi, delta, method, average, kappa_tilde
         As of `PDANPG`, for the inner loop.
     tau : float
@@ -70,7 +72,7 @@ class PDRANPG(PDANPG):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check(positive=("tau",))
-        check_words(self, {"dual": ("plain",)})
+        check_words(self, {"dual": ("plain",), "critic": ("none",)})
 
     def solver(self, world: World) -> Any:
         """The ASGD steps, and the weight of the entropy."""

@@ -32,6 +32,25 @@ Multipliers. ``dual="plain"`` is the recursion above, and what the theorems are 
 
 damp the swings of policy and multiplier, whose frequency is of the order w with rates of the order K^-1/2 (derived);
 the filter keeps most of one step's noise out. No theorem is known for either from samples.
+
+Critics. ``critic="none"`` is Algorithm 1 of the paper: rollouts that remember nothing. With "control" a critic W that
+is fixed before the batch carries what earlier batches have seen (`PDANPGCV` has the same one: from counts on tables,
+linear in the features on simulators). With C_f the sum along a rollout of f + gamma Wbar_f(s') - W_f(s, a),
+
+    J_f estimate   = (critic's J_f) + C_f of an occupancy rollout
+    A_f,h estimate = W_f(s_h, a_h) - Wbar_f(s_h) + C_f of a rollout from (s_h, a_h),    Wbar_f(s) = E_pi W_f(s, .)
+
+so that one rollout stands where Q and V had one each. "control+start" also begins the inner loop at omega_0, the
+critic's advantage of the Lagrangian over 1-gamma: on tabular softmax in every state, else by weights with g . w near
+it (``kernels/learning/compatible.py``). What is proved: E[C_f | s, a] = Q_f - W_f for every W that is fixed before the
+batch, and a baseline of the state changes no gradient, so that all estimates are unbiased given the past as the
+paper's are; its analysis of ASGD holds from any omega_0 that is fixed before the batch, with |omega_0 - omega*| in
+place of |omega*|. What is heuristic: how W and w are learned, and that variances which the rates zeta_i read are those
+of sums without a critic, as W tells them: with a critic's own, multipliers would jump where it is right.
+
+W learns from the batch after it was used. "control" draws no rollouts for that; "control+start", whose steps W leads,
+also floor(H/2) exploring rollouts as `PDANPGCV` does, which feed W alone. A corrected rollout makes one transition
+more, and all are counted.
 """
 
 from __future__ import annotations
@@ -45,12 +64,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import DUALS, Algorithm, Run, check_words, dual_cap, per_constraint
+from fastcmdp.algorithms.critic import Critic, critic_of
 from fastcmdp.cmdp import CMDP
-from fastcmdp.kernels.algorithm import pd_anpg
+from fastcmdp.kernels.algorithm import pd_anpg, pd_anpg_critic
 from fastcmdp.kernels.learning import asgd, duals
+from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
+CRITICS = "none", "control", "control+start"
+_NONE = Critic((0, 0), 0, pd_anpg.NoCritic)
 NOMINAL_KAPPA = 20.0  # G^2 / mu_F where mu_F is not given: F has no positive lower bound for tabular softmax
 
 
@@ -74,7 +97,7 @@ class PrimalDual(Algorithm):
     ----------
     outer, inner : int
         K outer steps of H inner steps. One outer step draws 3 H + 1 rollouts of mean length gamma / (1 - gamma).
-    eta, zeta, c_eta, c_zeta, lambda_max, dual, dual_estimate, pilot
+    eta, zeta, c_eta, c_zeta, lambda_max, dual, dual_estimate, pilot, critic
         See the methods.
     cap_factor : float
         The default cap is this over (1-gamma) c_slater.
@@ -94,12 +117,13 @@ class PrimalDual(Algorithm):
     dual: Literal["plain", "pi", "optimistic"] = "plain"
     dual_estimate: Literal["fresh", "inner"] = "fresh"
     pilot: int = 40
+    critic: Literal["none", "control", "control+start"] = "none"
 
     def __post_init__(self) -> None:
         self.check(
             {"outer": 1, "inner": 1, "pilot": 0}, ("c_eta", "c_zeta"), ("eta",), ("zeta", "lambda_max")
         )
-        check_words(self, {"dual": tuple(DUALS), "dual_estimate": ("fresh", "inner")})
+        check_words(self, {"dual": tuple(DUALS), "dual_estimate": ("fresh", "inner"), "critic": CRITICS})
 
     def solver(self, world: World) -> Any:
         """What the kernel takes as inner solver."""
@@ -117,10 +141,26 @@ class PrimalDual(Algorithm):
         """By how much the dual step tightens each constraint, kernel units, float64[m]."""
         return np.zeros(world.model.n_constraints)
 
+    @property
+    def n_wanders(self) -> int:
+        """Exploring rollouts of an outer step."""
+        return self.inner // 2 if self.critic == "control+start" else 0
+
+    @property
+    def n_rollouts(self) -> int:
+        """Rollouts of an outer step."""
+        legs = 3 if self.critic == "none" else 2
+        return legs * self.inner + (self.dual_estimate == "fresh") + self.n_wanders
+
+    @property
+    def rolls(self) -> str:
+        """With a critic, "corrected" rollouts."""
+        return self.simulation if self.critic == "none" else "corrected"
+
     def outer_samples(self, cmdp: CMDP | Simulator) -> float:
-        """Expected transitions of one outer step: 3H + 1 rollouts of mean length gamma/(1-gamma), or 3H."""
-        fresh = self.dual_estimate == "fresh"
-        return (3.0 * self.inner + fresh) * cmdp.gamma / (1.0 - cmdp.gamma)
+        """Expected transitions of one outer step: gamma/(1-gamma) a rollout, or 1/(1-gamma) a corrected one."""
+        transitions = cmdp.gamma if self.critic == "none" else 1.0
+        return float(self.n_rollouts) * transitions / (1.0 - cmdp.gamma)
 
     def fixed_samples(self, cmdp: CMDP | Simulator) -> float:
         """Expected transitions of the pilot."""
@@ -143,6 +183,11 @@ class PrimalDualRun(Run):
         super().__init__(settings, world)
         cmdp, m = world.model, world.model.n_constraints
         self.solver, self.form = settings.solver(world), settings.form()
+        self.critic = (
+            _NONE if settings.critic == "none" else critic_of(world, settings.inner, settings.n_rollouts)
+        )
+        shape, starts = self.critic.shape, settings.critic == "control+start"
+        self.learns_start = starts and not isinstance(world.policy.data, Tabular)
         self.steps = pd_anpg.Steps(
             n_outer=settings.outer,
             n_inner=settings.inner,
@@ -153,15 +198,26 @@ class PrimalDualRun(Run):
             fresh=settings.dual_estimate == "fresh",
             margin=settings.tightening(world),
             dual_max=dual_cap(world, settings.lambda_max, settings.cap_factor),
+            gamma=float(cmdp.gamma),
+            n_wanders=settings.n_wanders,
+            score_bound=float(world.policy.score_bound),
         )
         self.state = pd_anpg.RunState(
             **self.common_state(seed, replicates),
             memory=np.zeros((replicates, m, duals.width(self.form))),
             **self.measured_levels(replicates, 2 + m, 1 + m),
             control=np.tile(self._first_control(), (replicates, 1)),
+            critic=np.zeros((replicates, *shape)),
+            evidence=np.zeros((replicates, self.critic.n_evidence)),
+            direction=np.zeros((replicates, 1 + m, world.policy.n_parameters if self.learns_start else 0)),
         )
         self.state.outer[:] = -settings.pilot
         self.set_up_actions()
+
+    @property
+    def n_draws(self) -> float:
+        """A critic reads the probabilities of every state, so all rows are kept up to date."""
+        return super().n_draws if self.settings.critic == "none" else math.inf
 
     @property
     def n_visited(self) -> int:
@@ -179,12 +235,12 @@ class PrimalDualRun(Run):
     def work(self) -> pd_anpg.Work:
         """Work space for one thread."""
         h, n_signals = self.settings.inner, 1 + self.world.model.n_constraints
-        scores = self.scores(h)
+        scores = self.scores(2 * h if self.learns_start else h)
         slots = len(scores.coordinate)
         return pd_anpg.Work(
             job_choice=np.zeros(2 * h + 1, np.int64),
             job_row=np.zeros(2 * h + 1, np.uint32),
-            pair=np.zeros(h + 1, np.int64),
+            pair=np.zeros(2 * h + 1, np.int64),
             last_pair=np.zeros(2 * h, np.int64),
             occupancy_total=np.zeros((h + 1, n_signals)),
             value_total=np.zeros((2 * h, n_signals)),
@@ -195,7 +251,15 @@ class PrimalDualRun(Run):
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
             omega=np.zeros(slots),
             space=self.row_space(),
+            critic=self._critic_work(),
         )
+
+    def _critic_work(self) -> Any:
+        """Work space for the critic, whose class says what it does."""
+        work = self.critic.control()
+        if self.settings.critic != "control+start":
+            return work
+        return pd_anpg_critic.Started(work, np.zeros(self.world.policy.n_parameters))
 
     def advance(self, r: int, n_steps: int, work: pd_anpg.Work) -> None:
         """Make up to n_steps outer steps (pilot steps included) of replicate r."""

@@ -110,6 +110,8 @@ def restore(result: Result, path: str | Path, head: dict[str, Any], arrays: dict
     targets = {f"state_{k}": v for k, v in result.run.state._asdict().items()}
     targets |= {f"trace_{k}": getattr(trace, k) for k in _ARRAYS}
     for name, target in targets.items():
+        if target.size == 0:  # what these settings keep nothing in may be younger than the file
+            arrays.setdefault(name, target)
         array = arrays.get(name)
         if array is None or array.shape != target.shape or array.dtype != target.dtype:
             what = "missing" if array is None else f"{array.dtype}{array.shape}"

@@ -14,7 +14,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -209,17 +209,25 @@ _LIMITING = threading.Lock()
 _LIMITED: list[Any] = [0, None]  # batches under way in this process, and what lifts the limit after the last
 
 
-_COMPILED: set[tuple[str, type, type]] = set()
+_COMPILED: set[tuple[Algorithm, type, type]] = set()
 _COMPILING = threading.Lock()
 
 
-def _compile(world: World, name: str) -> float:
+def _brief(settings: Algorithm) -> Algorithm:
+    """A run that is over at once with the kernels of these settings: words among them pick kernels."""
+    names = [name for name in settings.setting_names() if isinstance(getattr(settings, name), str)]
+    words: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    return replace(settings.shortest(), **words)
+
+
+def _compile(world: World, settings: Algorithm) -> float:
     """Have the kernels of an algorithm ready, so that no run's time includes it; the seconds that took."""
     began = time.perf_counter()
-    kind = name, type(world.policy.data), type(world.tables)
+    brief = _brief(settings)
+    kind = brief, type(world.policy.data), type(world.tables)
     with _COMPILING:
         if kind not in _COMPILED:
-            run_all(world, algorithm_by_name(name).shortest(), (0,), 1)
+            run_all(world, brief, (0,), 1)
             _COMPILED.add(kind)
     return time.perf_counter() - began
 
@@ -231,8 +239,8 @@ class _Cache:
         self.lock = threading.Lock()
         self.worlds: OrderedDict[str, tuple[threading.Lock, list[World]]] = OrderedDict()
 
-    def get(self, group: Group) -> World:
-        simulation = algorithm_by_name(group.algorithm).simulation  # simulators are prepared for it
+    def get(self, group: Group, simulation: str) -> World:
+        """The problem of a group; a simulator is prepared for what ``Algorithm.rolls`` says."""
         key = f"{group.fingerprint} {group.model.label} {group.policy_fingerprint} {simulation}"
         with self.lock:
             entry = self.worlds.setdefault(key, (threading.Lock(), []))
@@ -275,11 +283,11 @@ def changed(model: NamedModel, where: str = "") -> str:
 
 
 def _run_group(group: Group, threads: int, stop: threading.Event | None, clock: _Clock) -> Runs:
-    world = _CACHE.get(group)
-    clock.compiling += _compile(world, group.algorithm)
     arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in group.settings.items()}
     kind: Any = algorithm_by_name(group.algorithm)
     settings: Algorithm = kind(**arguments)
+    world = _CACHE.get(group, settings.rolls)
+    clock.compiling += _compile(world, settings)
     return run_all(world, settings, group.seeds, group.points, threads, stop, clock)
 
 

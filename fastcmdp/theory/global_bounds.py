@@ -140,6 +140,9 @@ def _check_path(path: Path, constants: Constants) -> None:
     _check_model(path, constants)
     settings = path.settings
     _expect(settings.average == "tail", f"average = {settings.average!r}", "'tail', the paper's,")
+    _expect(
+        settings.critic == "none", f"critic = {settings.critic!r}", "'none': targets are then the paper's,"
+    )
     least, used = float(path.mu.min()), path.mu_used
     if min(least, used) < constants.mu_F * (1.0 - 1e-6) or used > least * (1.0 + 1e-6):
         raise SettingError(

@@ -132,7 +132,7 @@ def follow(
     Raises
     ------
     SettingError
-        Measured learning rates are asked for, or a pilot; numbers ceased to be finite.
+        Measured learning rates are asked for, or a pilot, or a start; numbers ceased to be finite.
     InfeasibleError
         No policy meets the constraints.
 
@@ -148,6 +148,11 @@ def follow(
         raise SettingError(
             "the theory is about constant learning rates: give eta and zeta, and pilot=0 "
             f"(eta = {settings.eta!r}, zeta = {settings.zeta!r}, pilot = {settings.pilot!r})"
+        )
+    if settings.critic == "control+start":
+        raise SettingError(
+            f"critic = {settings.critic!r}: the bias that is measured here is that of ASGD from zero; give 'none', or "
+            "'control'"
         )
     replicates, seed = whole("replicates", replicates, 1), seed_number(seed)
     policy = policy or TabularSoftmax()

@@ -1,4 +1,4 @@
-"""The critics of PD-ANPG-CV, each with the rollouts that it corrects: from counts on tables, linear on simulators.
+"""The critics of PD-ANPG(-CV), each with the rollouts that it corrects: from counts on tables, linear on simulators.
 
 All that the outer loop asks of a critic is here. W_f(s, a) may be any function that is fixed before the batch; which
 one it is decides about the variance of the samples, and about where the inner loop begins.
@@ -14,6 +14,7 @@ from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.counts import Graph, back_up, count
 from fastcmdp.kernels.learning.least_squares import (
+    HEAD,
     Layout,
     bound_weights,
     gather,
@@ -264,3 +265,39 @@ def learn_from_squares(tables, gamma, actions, n_seen, outer, evidence, critic, 
     gather(space.tape, space.layout, tables.factor, tables.offset, gamma, forget, space.expected, evidence)
     if solve_weights(space.layout, evidence, gamma, space.matrix, space.right, critic):
         bound_weights(space.layout, space.tape, tables.factor, tables.offset, gamma, critic)
+
+
+@generic("space")
+def plain_variance(space, tables, critic, pair, n, mean, k):
+    """Variance of the sum of signal k over a rollout from the start, were there no critic: the scale of its values.
+
+    mean : the batch's estimate of its expectation
+    """
+
+
+@plain_variance.on(Counted)
+def variance_from_values(space, tables, critic, pair, n, mean, k):
+    """The second moment is E_nu[f (2 Q - f)] / (1-gamma), from S = f^2 + 2 f (Q - f) + gamma P S; W is for Q."""
+    second = 0.0
+    for h in range(n):
+        f = tables.choice_signal[pair[h], 1 + k]
+        second += f * (2.0 * critic[pair[h], k] - f)
+    return max(tables.horizon * second / n - mean * mean, 0.0)
+
+
+@plain_variance.on(Fitted)
+def variance_from_tape(space, tables, critic, pair, n, mean, k):
+    """From the sums themselves: the first rollouts on the tape are those from the start."""
+    tape, words = space.tape, space.layout.words
+    rollouts, total, square = 0, 0.0, 0.0
+    for j in range(int(tape[0])):
+        at = HEAD + j * words
+        if tape[at] >= 0.0:
+            total += tables.factor[k] * tape[at + 1 + k] + tables.offset[k]
+            continue
+        square += (total - mean) ** 2
+        rollouts += 1
+        total = 0.0
+        if rollouts == n:
+            break
+    return square / max(rollouts, 1)

@@ -2,7 +2,7 @@
 
 The solver is data: `Momentum` stands for ASGD (or plain SGD), `Projected` for the inner loop of NPG-PD; and so is the
 form in which multipliers follow violations (`duals`), with pace K^-1/2, the order of what rates of order K^-1/2 swing
-with. Their classes pick the code.
+with; and so is whether a critic helps (`NoCritic`, or those of ``pd_anpg_critic.py``). Their classes pick the code.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from fastcmdp.kernels.algorithm.npg_pd import Projected, projected
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
+from fastcmdp.kernels.learning.compatible import weigh
 from fastcmdp.kernels.learning.control import add_estimates
 from fastcmdp.kernels.learning.duals import move
 from fastcmdp.kernels.learning.levels import cut, dual_rate, level_of, update_level
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores, natural_norm
-from fastcmdp.kernels.policy.softmax import refresh_touched
+from fastcmdp.kernels.policy.softmax import step_touched
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.simulator.simulate import row_of_choice, run_jobs
 from fastcmdp.kernels.stop import finishes, leaves
@@ -48,6 +49,9 @@ class Steps(NamedTuple):
     fresh: bool  # J_c for the dual step from a rollout of its own (the paper), else the mean of the H at hand
     margin: np.ndarray  # float64[m]: the dual step asks for J_c >= margin
     dual_max: np.ndarray  # float64[m]
+    gamma: float
+    n_wanders: int  # exploring rollouts of an outer step, for a critic
+    score_bound: float  # G^2
 
 
 class RunState(NamedTuple):
@@ -65,6 +69,9 @@ class RunState(NamedTuple):
     longest: np.ndarray  # float64[R, 1+m]: largest root of omega.F omega and |J_ci estimate - margin| so far
     sums: np.ndarray  # float64[R, 1+2m]: sums over outer steps of the estimates of J and of the multipliers
     control: np.ndarray  # float64[R, 2+m]: see kernels/learning/control.py
+    critic: np.ndarray  # these three as in pd_anpg_cv.RunState; without a critic they are empty
+    evidence: np.ndarray
+    direction: np.ndarray
 
 
 class Work(NamedTuple):
@@ -72,7 +79,7 @@ class Work(NamedTuple):
 
     job_choice: np.ndarray  # int64[2H+1]
     job_row: np.ndarray  # uint32[2H+1]
-    pair: np.ndarray  # int64[H+1]
+    pair: np.ndarray  # int64[2H+1]: H+1 of them, and for a critic choices of the same states in turn
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H+1, 1+m]
     value_total: np.ndarray  # float64[2H, 1+m]
@@ -83,6 +90,11 @@ class Work(NamedTuple):
     weights: Weights
     omega: np.ndarray  # float64[slots]
     space: RowSpace
+    critic: Any  # NoCritic, CriticBatch or Started
+
+
+class NoCritic(NamedTuple):
+    """The paper's estimates, and an inner loop that begins at zero."""
 
 
 @kernel
@@ -173,6 +185,89 @@ def mean_and_variance(total, n, k):
     return mean, square / (n - 1)
 
 
+@generic("critic")
+def draw_batch(critic, tables, actions, steps, state, r, work):
+    """Draw the batch: pairs to work.pair, estimates of J and of what the inner loop is to learn.
+
+    Return how many transitions were written down, how many were made, and by how much the mean length of the occupancy
+    rollouts exceeds its expectation, where that tells of the estimates' errors.
+    """
+
+
+@draw_batch.on(NoCritic)
+def draw_plain(critic, tables, actions, steps, state, r, work):
+    n, rng = steps.n_inner, state.rng[r]
+    first = sample_occupancy(tables, actions, rng, n, steps.fresh, work)
+    excess = first / (n + 1 if steps.fresh else n) - steps.length
+    if leaves(tables.stop):  # then pairs are none
+        return 0, first, excess
+    return 0, first + sample_advantages(tables, actions, rng, n, work), excess
+
+
+@generic("critic")
+def rows_to_collect(critic, policy, n_pairs):
+    """How many scores are collected: those of the pairs, and those from which a start is learned."""
+
+
+@rows_to_collect.otherwise
+def rows_of_pairs_alone(critic, policy, n_pairs):
+    return n_pairs
+
+
+@generic("critic")
+def add_known(critic, policy, state, r, work):
+    """Add to the targets what the critic knows of them and the start of the inner loop leaves out."""
+
+
+@generic("critic")
+def add_start(critic, policy, tables, state, r, n_slots, work):
+    """Add to omega where the inner loop begins: ASGD moves from there as from zero on what is left of the targets."""
+
+
+@generic("critic")
+def variance_of_sums(critic, tables, state, r, n, k, work):
+    """Variance of signal k's sums over the occupancy rollouts of Algorithm 1."""
+
+
+@generic("critic")
+def learn_critic_of(critic, policy, tables, actions, steps, state, r, n_seen, work):
+    """Learn from the batch, for the next one, while policy and theta are those of the batch."""
+
+
+@add_known.on(NoCritic)
+def nothing_known(critic, policy, state, r, work):
+    pass
+
+
+@add_start.otherwise
+def begin_at_zero(critic, policy, tables, state, r, n_slots, work):
+    pass
+
+
+@variance_of_sums.on(NoCritic)
+def sample_variance(critic, tables, state, r, n, k, work):
+    _, variance = mean_and_variance(work.occupancy_total, n, k)
+    return variance
+
+
+@learn_critic_of.on(NoCritic)
+def learn_nothing(critic, policy, tables, actions, steps, state, r, n_seen, work):
+    pass
+
+
+@generic("critic")
+def take_step(critic, policy, theta, tables, actions, eta, norm, n_slots, work):
+    """theta += eta omega, and all that follows from it; return False, and leave all, where a number is not finite."""
+
+
+@take_step.otherwise
+def step_of_batch(critic, policy, theta, tables, actions, eta, norm, n_slots, work):
+    """Of the coordinates that the batch has met: elsewhere omega is zero."""
+    if not norm > 0.0:
+        return True
+    return step_touched(policy, theta, tables, actions, eta, work.omega, work.scores, n_slots, work.space)
+
+
 @generic("solver")
 def add_bonus(solver, tables, actions, last_pair, target):
     """Add to the targets what a regulariser of the solver says of the rollouts' last pairs."""
@@ -208,31 +303,27 @@ def advance(tables, policy, solver, form, steps, state, actions, work, r, n_step
 
     It stops early where a number ceases to be finite.
     """
-    m = tables.n_signals - 1
-    n_inner = steps.n_inner
-    theta = state.theta[r]
-    dual = state.dual[r]
+    n_inner, n_signals, critic = steps.n_inner, tables.n_signals, work.critic
+    theta, dual, omega = state.theta[r], state.dual[r], work.omega
     root_k = math.sqrt(steps.n_outer)
     prepare(solver, steps.n_skipped, work.weights)
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        rng = state.rng[r]
-        first = sample_occupancy(tables, actions, rng, n_inner, steps.fresh, work)
-        if leaves(tables.stop):  # then pairs are none
-            break
-        state.samples[r] += first + sample_advantages(tables, actions, rng, n_inner, work)
+        n_seen, transitions, excess = draw_batch(critic, tables, actions, steps, state, r, work)
+        state.samples[r] += transitions
         if leaves(tables.stop):
             break
-        n_slots = collect_scores(policy, theta, tables, actions, work.pair, n_inner, work.scores)
+        rows = rows_to_collect(critic, policy, n_inner)
+        n_slots = collect_scores(policy, theta, tables, actions, work.pair, rows, work.scores)
+        weigh(work.advantage, dual, n_inner, work.target)
+        add_known(critic, policy, state, r, work)
         for h in range(n_inner):
-            a = work.advantage[h, 0]
-            for i in range(m):
-                a += dual[i] * work.advantage[h, 1 + i]
-            work.target[h] = a * tables.horizon
+            work.target[h] *= tables.horizon
         add_bonus(solver, tables, actions, work.last_pair, work.target[:n_inner])
-        solve(solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, work.omega)
-        norm = natural_norm(work.scores, work.omega[:n_slots], n_inner)
+        solve(solver, work.scores, work.weights, work.target, n_inner, n_slots, work.inner, omega)
+        add_start(critic, policy, tables, state, r, n_slots, work)
+        norm = natural_norm(work.scores, omega[:n_slots], n_inner)
         if not math.isfinite(norm):
             state.failed[r] = max(state.outer[r], 0)
             forget_scores(work.scores, n_slots)
@@ -240,7 +331,7 @@ def advance(tables, policy, solver, form, steps, state, actions, work, r, n_step
         learning = state.outer[r] >= 0
         if learning:
             n = n_inner + 1 if steps.fresh else n_inner
-            add_estimates(state, r, work.occupancy_total[:n], n, first / n - steps.length)
+            add_estimates(state, r, work.occupancy_total[:n], n, excess)
         move_duals(form, steps, state, work.occupancy_total, r, n_inner, root_k)
         eta = steps.eta_scale
         if steps.adaptive_eta:
@@ -248,20 +339,14 @@ def advance(tables, policy, solver, form, steps, state, actions, work, r, n_step
             eta *= cut(state, r, 0, math.sqrt(norm))
             eta = eta / (root_k * math.sqrt(level)) if level > 0.0 else 0.0
         update_level(state, r, 0, norm, steps.n_pilot)
-        for k in range(1 + m):
-            _, variance = mean_and_variance(work.occupancy_total, n_inner, k)
-            update_level(state, r, 1 + k, variance, steps.n_pilot)
-        if learning and norm > 0.0:
-            finite = True
-            for i in range(n_slots):
-                work.omega[i] = theta[work.scores.coordinate[i]] + eta * work.omega[i]
-                finite &= math.isfinite(work.omega[i])
-            if not finite:
-                state.failed[r] = state.outer[r]
-                forget_scores(work.scores, n_slots)
-                break
-            for i in range(n_slots):
-                theta[work.scores.coordinate[i]] = work.omega[i]
-            refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.space)
+        for k in range(n_signals):
+            update_level(
+                state, r, 1 + k, variance_of_sums(critic, tables, state, r, n_inner, k, work), steps.n_pilot
+            )
+        learn_critic_of(critic, policy, tables, actions, steps, state, r, n_seen, work)
+        if learning and not take_step(critic, policy, theta, tables, actions, eta, norm, n_slots, work):
+            state.failed[r] = state.outer[r]
+            forget_scores(work.scores, n_slots)
+            break
         forget_scores(work.scores, n_slots)
         state.outer[r] += 1

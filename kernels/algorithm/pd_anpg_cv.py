@@ -7,30 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastcmdp.kernels.algorithm.cv_critic import (
-    begin_batch,
-    explore,
-    learn_critic,
-    look_at_pairs,
-    run_corrected,
-)
+from fastcmdp.kernels.algorithm.cv_batch import CriticBatch, sample_corrected
+from fastcmdp.kernels.algorithm.cv_critic import learn_critic, look_at_pairs
 from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.asgd import InnerState, Momentum, Weights, asgd, fill_weights
 from fastcmdp.kernels.learning.compatible import (
     add_misfit,
+    critic_advantage,
     holding,
     learn_direction,
     n_rows,
     response,
     step_along,
+    weigh,
 )
 from fastcmdp.kernels.policy.scores import collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import refresh_changed
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.stop import finishes, leaves
-from fastcmdp.kernels.words import U64
 
 # Constants of the recursion, found on a dozen problems; docs/algorithms.md has them by name.
 TAIL = 30.0  # steps fall like TAIL / sqrt(k) once that is below c_eta
@@ -82,29 +78,14 @@ class RunState(NamedTuple):
     direction: np.ndarray  # float64[R, F, d]: where the inner loop begins, or none (compatible.py)
 
 
-class Look(NamedTuple):
-    """What is read of the states of a batch's pairs."""
-
-    n_actions: np.ndarray  # int64[H]
-    prob: np.ndarray  # float64[H, A]
-    advantage: np.ndarray  # float64[H, A, F]: W - Wbar
-    row: np.ndarray  # float64[2H, F]: W - Wbar of the pairs, and of choices of the same states in turn
-    chance: np.ndarray  # float64[2H]: their probabilities
-    move: np.ndarray  # float64[2H, F]: see compatible.py
-
-
 class Work(NamedTuple):
     """Work space of one thread."""
 
     job_choice: np.ndarray  # int64[2H]
-    job_wanders: np.ndarray  # uint64[2H]
     pair: np.ndarray  # int64[2H]: those of the batch, and choices of the same states in turn
     last_pair: np.ndarray  # int64[2H]
     occupancy_total: np.ndarray  # float64[H, F]
-    correction: np.ndarray  # float64[2H, F]
-    space: Any  # Counted or Fitted
-    plug: np.ndarray  # float64[F]: the critic's J
-    look: Look
+    control: CriticBatch
     matrix: np.ndarray  # float64[m, m]
     linear: np.ndarray  # float64[m]
     origin: np.ndarray  # float64[d]: theta at the start
@@ -114,38 +95,6 @@ class Work(NamedTuple):
     weights: Weights
     omega: np.ndarray  # float64[slots]
     row_space: RowSpace
-
-
-@kernel
-def sample_batch(tables, actions, steps, state, r, work):
-    """Draw the batch: occupancy rollouts, then those from their last pairs and the exploring ones side by side.
-
-    Return how many transitions were written down, and how many were made. work.pair[h] ~ nu;
-    work.occupancy_total[h] and work.correction[h] estimate J minus work.plug, and Q - W at the pair.
-    """
-    n, n_wanders, critic, rng = steps.n_inner, steps.n_wanders, state.critic[r], state.rng[r]
-    job_choice, job_wanders = work.job_choice, work.job_wanders
-    begin_batch(tables, steps.gamma, actions, critic, state.evidence[r], work.space, work.plug)
-    for j in range(n):
-        job_choice[j] = -1
-    job_wanders[:] = U64(0)
-    n_seen, first = run_corrected(
-        tables, actions, steps.gamma, rng, job_choice[:n], job_wanders[:n], critic, work.space, work.occupancy_total,
-        work.pair, 0, work.plug,
-    )  # fmt: skip
-    if leaves(tables.stop):  # then pairs are none
-        return n_seen, first
-    for h in range(n):
-        job_choice[h] = work.pair[h]
-    jobs = n + n_wanders
-    explore(tables, state.evidence[r], work.space, n_seen, work.pair, job_choice[n:jobs])
-    for h in range(n, jobs):
-        job_wanders[h] = U64(1)
-    n_seen, second = run_corrected(
-        tables, actions, steps.gamma, rng, job_choice[:jobs], job_wanders[:jobs], critic, work.space, work.correction,
-        work.last_pair, n_seen, work.plug,
-    )  # fmt: skip
-    return n_seen, first + second
 
 
 @kernel
@@ -237,8 +186,8 @@ def within(value, most):
 @kernel
 def measure(policy, state, r, n_pairs, far, work):
     """Fold the batch into the measurements that later steps are made from."""
-    gram, spread = state.gram[r], state.spread[r]
-    advantage, n_actions, look = work.look.advantage, work.look.n_actions, work.look
+    gram, spread, look = state.gram[r], state.spread[r], work.control.look
+    advantage, n_actions = look.advantage, look.n_actions
     n_signals = gram.shape[0]
     weight = max(1.0 - MEMORY, 1.0 / (state.outer[r] + 1.0))
     for f in range(n_signals):
@@ -265,7 +214,7 @@ def measure(policy, state, r, n_pairs, far, work):
         for h in range(n_pairs):
             total += work.occupancy_total[h, f]
         state.excess[r, f] += weight * (total / n_pairs - state.excess[r, f])
-        state.value[r, f] = work.plug[f] + state.excess[r, f]
+        state.value[r, f] = work.control.plug[f] + state.excess[r, f]
 
 
 @generic("policy")
@@ -279,16 +228,13 @@ def move_logits(policy, tables, state, r, eta, far, work):
 
     Where a constraint's advantage is x times what is far, log x more, so that no probability times it is more.
     """
-    theta, critic, dual, mean = state.theta[r], state.critic[r], state.dual[r], work.space.mean
+    theta, critic, dual, mean = state.theta[r], state.critic[r], state.dual[r], work.control.space.mean
     m = dual.shape[0]
     for s in range(mean.shape[0]):
         first, end = tables.state_to_choice[s], tables.state_to_choice[s + 1]
         top = -np.inf
         for q in range(first, end):
-            advantage = critic[q, 0] - mean[s, 0]
-            for i in range(m):
-                advantage += dual[i] * (critic[q, 1 + i] - mean[s, 1 + i])
-            theta[q] += eta * advantage
+            theta[q] += eta * critic_advantage(critic, mean, dual, q, s)
             top = max(top, theta[q])
         for q in range(first, end):
             beyond = 1.0
@@ -301,9 +247,9 @@ def move_logits(policy, tables, state, r, eta, far, work):
 @move_policy.otherwise
 def move_weights(policy, tables, state, r, eta, far, work):
     """Weights without logits that could be held: they are drawn towards the start, as means of directions would be."""
-    least = 1.0
-    for row in range(work.look.chance.shape[0]):
-        least = min(least, work.look.chance[row])
+    least, chance = 1.0, work.control.look.chance
+    for row in range(chance.shape[0]):
+        least = min(least, chance[row])
     share = PULL / state.outer[r]
     if least < math.exp(-DEPTH):
         share = max(share, holding(policy))
@@ -312,22 +258,40 @@ def move_weights(policy, tables, state, r, eta, far, work):
 
 
 @kernel
+def add_to_sums(state, r, n_pairs, plug, total):
+    """Add the batch's estimates of J, and the multipliers, to the sums of replicate r."""
+    sums, dual = state.sums[r], state.dual[r]
+    n_signals = plug.shape[0]
+    for f in range(n_signals):
+        excess = 0.0
+        for h in range(n_pairs):
+            excess += total[h, f]
+        sums[f] += plug[f] + excess / n_pairs
+    for i in range(n_signals - 1):
+        sums[n_signals + i] += dual[i]
+
+
+@kernel
 def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
     """Make n_steps outer steps of replicate r, whose policy is ``actions``.
 
     It stops early where a number ceases to be finite.
     """
-    m = tables.n_signals - 1
-    n_inner, gamma, correction = steps.n_inner, steps.gamma, work.correction
+    n_inner, gamma, control = steps.n_inner, steps.gamma, work.control
     theta, dual, critic = state.theta[r], state.dual[r], state.critic[r]
     for _ in range(n_steps):
         if state.failed[r] >= 0 or finishes(tables.stop):
             break
-        n_seen, transitions = sample_batch(tables, actions, steps, state, r, work)
+        n_seen, _, transitions = sample_corrected(
+            tables, actions, gamma, state.rng[r], n_inner, n_inner, steps.n_wanders, critic, state.evidence[r],
+            control, work,
+        )  # fmt: skip
         if leaves(tables.stop):
             break
         state.samples[r] += transitions
-        look_at_pairs(tables, actions, critic, work.space, work.pair, state.outer[r], n_inner, work.look)
+        look_at_pairs(
+            tables, actions, critic, control.space, work.pair, state.outer[r], n_inner, control.look
+        )
         rows = n_rows(policy, n_inner)
         n_slots = collect_scores(policy, theta, tables, actions, work.pair, rows, work.scores)
         k = float(state.outer[r])
@@ -335,12 +299,8 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
         if sigma > 0.0:  # else no action makes a difference, or nothing is known yet
             eta = min(steps.eta, TAIL / math.sqrt(k)) / sigma
             move_dual(state, r, steps, sigma, tables.horizon, work)
-            for h in range(n_inner):
-                e = correction[h, 0]
-                for i in range(m):
-                    e += dual[i] * correction[h, 1 + i]
-                work.target[h] = e
-            add_misfit(policy, work.scores, state.direction[r], dual, work.look.row, work.target)
+            weigh(control.correction, dual, n_inner, work.target)
+            add_misfit(policy, work.scores, state.direction[r], dual, control.look.row, work.target)
             finite, noise = math.isfinite(eta), 0.0
             for h in range(n_inner):
                 noise += work.target[h] ** 2 / n_inner
@@ -359,18 +319,18 @@ def advance(tables, policy, momentum, steps, state, actions, work, r, n_steps):
                 theta[work.scores.coordinate[i]] += eta * work.omega[i]
             move_policy(policy, tables, state, r, eta, steps.far, work)
         learn_direction(
-            policy, work.scores, rows, steps.score_bound, work.look.row, state.direction[r], work.look.move
+            policy,
+            work.scores,
+            rows,
+            steps.score_bound,
+            control.look.row,
+            state.direction[r],
+            control.look.move,
         )
         forget_scores(work.scores, n_slots)
         measure(policy, state, r, n_inner, steps.far, work)
-        for f in range(1 + m):
-            total = 0.0
-            for h in range(n_inner):
-                total += work.occupancy_total[h, f]
-            state.sums[r, f] += work.plug[f] + total / n_inner
-        for i in range(m):
-            state.sums[r, 1 + m + i] += dual[i]
-        learn_critic(tables, gamma, actions, n_seen, state.outer[r], state.evidence[r], critic, work.space)
+        add_to_sums(state, r, n_inner, control.plug, work.occupancy_total)
+        learn_critic(tables, gamma, actions, n_seen, state.outer[r], state.evidence[r], critic, control.space)
         if sigma > 0.0:
             refresh_changed(policy, theta, tables, actions, work.row_space)
         state.outer[r] += 1

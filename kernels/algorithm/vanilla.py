@@ -22,7 +22,7 @@ from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.levels import level_of, update_level
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores, forget_scores
-from fastcmdp.kernels.policy.softmax import refresh_touched
+from fastcmdp.kernels.policy.softmax import step_touched
 from fastcmdp.kernels.sampling.q_tables import Exact, evaluate
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.sampling.trajectories import trajectories
@@ -261,16 +261,12 @@ def advance(tables, policy, source, rule, steps, state, actions, work, r, n_step
         norm = direction(work, n_slots)
         step = stride(rule, steps, state, r, work, norm, n_slots)
         finite = math.isfinite(norm) and math.isfinite(step)
-        for i in range(n_slots):
-            work.omega[i] = theta[work.scores.coordinate[i]] + step * work.omega[i]
-            finite &= math.isfinite(work.omega[i])
-        if not finite:
+        if not finite or not step_touched(
+            policy, theta, tables, actions, step, work.omega, work.scores, n_slots, work.space
+        ):
             state.failed[r] = state.outer[r]
             forget_scores(work.scores, n_slots)
             break
-        for i in range(n_slots):
-            theta[work.scores.coordinate[i]] = work.omega[i]
-        refresh_touched(policy, theta, tables, actions, work.scores, n_slots, work.space)
         forget_scores(work.scores, n_slots)
         state.sums[r, : 1 + m] += work.mean
         state.sums[r, 1 + m :] += state.dual[r]

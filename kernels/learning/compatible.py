@@ -13,7 +13,7 @@ keep what was learned of it long ago.
 from __future__ import annotations
 
 from fastcmdp.kernels.dispatch import generic
-from fastcmdp.kernels.jit import kernel
+from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.policy.live import LiveNetwork
 from fastcmdp.kernels.policy.network import Network
 from fastcmdp.kernels.policy.scores import add_score, score_square, score_times
@@ -150,6 +150,42 @@ def response_of_moves(policy, prob, advantage, n_actions, move, chance, n_pairs,
         p = chance[row]
         total += p / (p + 1.0 / n_actions[row % n_pairs]) * move[row, f] * move[row, g]
     return total
+
+
+@inlined
+def critic_advantage(critic, mean, dual, q, s):
+    """W - Wbar of the Lagrangian, at choice q of state s."""
+    advantage = critic[q, 0] - mean[s, 0]
+    for i in range(dual.shape[0]):
+        advantage += dual[i] * (critic[q, 1 + i] - mean[s, 1 + i])
+    return advantage
+
+
+@kernel
+def weigh(rows, dual, n, target):
+    """target[h] = the Lagrangian's, from those of the signals in rows[h]."""
+    for h in range(n):
+        total = rows[h, 0]
+        for i in range(dual.shape[0]):
+            total += dual[i] * rows[h, 1 + i]
+        target[h] = total
+
+
+@generic("policy")
+def write_start(policy, tables, critic, space, direction, dual, out):
+    """out = horizon w_L, where the inner loop begins, float64[d]: omega is horizon times what moves logits by A_L."""
+
+
+@write_start.on(Tabular)
+def write_advantages(policy, tables, critic, space, direction, dual, out):
+    for q in range(out.shape[0]):
+        out[q] = tables.horizon * critic_advantage(critic, space.mean, dual, q, tables.choice_state[q])
+
+
+@write_start.otherwise
+def write_weights(policy, tables, critic, space, direction, dual, out):
+    out[:] = 0.0
+    step_along(direction, dual, tables.horizon, 0.0, out, out)
 
 
 @kernel

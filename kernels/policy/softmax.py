@@ -128,3 +128,20 @@ def refresh_coordinates(policy, theta, tables, actions, scores, n_slots, space):
 @refresh_coordinates.otherwise
 def refresh_everywhere(policy, theta, tables, actions, scores, n_slots, space):
     refresh_all(policy, theta, tables, actions, space)
+
+
+@kernel
+def step_touched(policy, theta, tables, actions, eta, omega, scores, n_slots, space):
+    """theta += eta omega in the coordinates of a batch, whose rows follow; False, and theta stays, if it is not finite.
+
+    omega : float64[slots], overwritten
+    """
+    coordinate, finite = scores.coordinate, True
+    for i in range(n_slots):
+        omega[i] = theta[coordinate[i]] + eta * omega[i]
+        finite &= math.isfinite(omega[i])
+    if finite:
+        for i in range(n_slots):
+            theta[coordinate[i]] = omega[i]
+        refresh_touched(policy, theta, tables, actions, scores, n_slots, space)
+    return finite
