@@ -7,6 +7,8 @@ the constraint can have.
 
 from __future__ import annotations
 
+import numpy as np
+
 import fastcmdp as fc
 from fastcmdp.runs import Averages
 
@@ -33,6 +35,11 @@ def error(found: Averages, best: fc.exact.Optimum) -> float:
     return 100.0 * max(abs(found.gap.mean()) / abs(best.reward), found.violation.mean() / (high - low))
 
 
+def log_linear(model: fc.CMDP) -> fc.LogLinear:
+    """Random features that span all policies."""
+    return fc.LogLinear(np.random.default_rng(1).normal(size=(model.n_choices, model.n_choices)))
+
+
 def main() -> None:
     """Print a line a method."""
     best = {name: fc.optimum(model) for name, model in MODELS.items()}
@@ -43,6 +50,13 @@ def main() -> None:
             for name, model in MODELS.items()
         ]
         print(f"{label:30} {' | '.join(cells)}", flush=True)
+    settings = EXACT["AL-PQA"]
+    found = [
+        fc.solve(model, settings, policy=log_linear(model), optimum=best[name], trace=2).last
+        for name, model in MODELS.items()
+    ]
+    cells = [f"{error(last, best[name]):.3f}" for last, name in zip(found, MODELS, strict=True)]
+    print(f"{'AL-PQA, log-linear':30} {' | '.join(cells)}", flush=True)
     print("1e6 transitions, output")
     for method in SAMPLED:
         cells = []

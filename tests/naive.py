@@ -807,8 +807,12 @@ def truncated(
     repeats: int,
     signal: list[list[float]],
     n_pairs: int,
+    path: list[list[int]] | None = None,
 ) -> list[list[float]]:
-    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs."""
+    """For each start (None: drawn) the sum over its rollouts of their discounted sums over n_pairs pairs.
+
+    ``path``, if given, takes the pairs of each rollout.
+    """
     start, branch_rows, action_rows = build_start(model), build_branches(model), fill_actions(model, prob)
     jobs = [g for g in range(len(starts)) for _ in range(repeats)]
     out = [[0.0] * len(signal[0]) for _ in starts]
@@ -822,6 +826,7 @@ def truncated(
                 q = draw_label(action_rows[draw_label(start, high, model.exact)], low, model.exact)
             at.append(q)
             sums.append(list(signal[q]))
+        paths = [[q] for q in at]
         for j in range(1, n_pairs):
             for i, stream in enumerate(rng):
                 word = next_word(stream)
@@ -829,8 +834,11 @@ def truncated(
                     high, low = bits(word, stream, model.exact)
                     s = draw_label(branch_rows[at[i]], high, model.exact)
                     at[i] = draw_label(action_rows[s], low, model.exact)
+                    paths[i].append(at[i])
                     for k, f in enumerate(signal[at[i]]):
                         sums[i][k] += model.gamma**j * f
+        if path is not None:
+            path += paths
         for g, one in zip(group, sums, strict=True):
             out[g] = [x + y for x, y in zip(out[g], one, strict=True)]
     return out
@@ -976,11 +984,26 @@ class TableState:
         self.sums = [0.0] * (1 + 2 * m)
 
 
-def evaluate(model: Model, prob: list[float], signal: list[list[float]], source: Any, rng: Any) -> Any:
-    """Q of all choices: from rollouts, or by solving (I - gamma P_pi) V = f_pi; and the transitions made."""
+def evaluate(
+    model: Model,
+    prob: list[float],
+    signal: list[list[float]],
+    source: Any,
+    rng: Any,
+    visits: list[float] | None = None,
+) -> Any:
+    """Q of all choices: from rollouts, or by solving (I - gamma P_pi) V = f_pi; and the transitions made.
+
+    ``visits``, if given, takes how often each state is visited: from the same rollouts, or solved for.
+    """
     n = len(signal)
     if hasattr(source, "n_rollouts"):
-        sums = truncated(model, prob, rng, list(range(n)), source.n_rollouts, signal, source.n_pairs)
+        paths: list[list[int]] = []
+        sums = truncated(model, prob, rng, list(range(n)), source.n_rollouts, signal, source.n_pairs, paths)
+        for path in paths if visits is not None else []:
+            for j, q in enumerate(path):
+                chance = model.start[owner(model, path[0])] * prob[path[0]]
+                visits[owner(model, q)] += model.gamma**j * chance  # type: ignore[index]
         moves = n * source.n_rollouts * (source.n_pairs - 1)
         return [[x / source.n_rollouts for x in row] for row in sums], moves
     chain = np.array(chain_of(model, prob))
@@ -988,6 +1011,8 @@ def evaluate(model: Model, prob: list[float], signal: list[list[float]], source:
     for q in range(n):
         mean[owner(model, q)] += prob[q] * np.array(signal[q])
     v = np.linalg.solve(np.eye(n_states(model)) - model.gamma * chain, mean)
+    if visits is not None:
+        visits[:] = np.linalg.solve(np.eye(n_states(model)) - model.gamma * chain.T, model.start).tolist()
     out = []
     for q in range(n):
         ahead = sum(model.branch_prob[b] * v[model.branch_target[b]] for b in branches(model, q))
@@ -1084,6 +1109,39 @@ def table_step(
     return along(state.theta, advantage)
 
 
+def fitted_step(
+    model: Model, phi: Any, state: TableState, prob: list[float], step: float, q: Any, visits: list[float]
+) -> list[float]:
+    """The damped step of Gauss and Newton to the tabular step's goal, as one stacked least squares by its SVD."""
+    aim = [p + max(step * x, -1000.0 * p) for p, x in zip(prob, centred(model, prob, q), strict=True)]
+    goal = np.array(aim)
+    p, theta = np.array(prob), np.array(state.theta)
+    weight = np.array([visits[owner(model, k)] for k in range(len(prob))])
+    mean = [
+        sum((prob[k] * np.array(phi[k]) for k in choices(model, s)), np.zeros(len(theta)))
+        for s in range(n_states(model))
+    ]
+    score = np.array([np.array(phi[k]) - mean[owner(model, k)] for k in range(len(prob))])
+    metric = np.sqrt(weight * p)[:, None] * score
+    floor = 1e-9 * (metric**2).sum() / len(theta)
+    for k in range(12):
+        rows = np.vstack(
+            [
+                (np.sqrt(weight) * p)[:, None] * score,
+                math.sqrt(1e-3 * 4.0**k) * metric,
+                math.sqrt(floor) * np.eye(len(theta)),
+            ]
+        )
+        right = np.append(np.sqrt(weight) * (goal - p), np.zeros(len(rows) - len(prob)))
+        move = np.linalg.lstsq(rows, right, rcond=None)[0]
+        moved = theta + move
+        found = np.array(refresh_all(model, phi, moved.tolist()))
+        nearer = (weight * (found - goal) ** 2).sum() <= (weight * (p - goal) ** 2).sum()
+        if nearer and np.abs(score @ move).max() <= 0.5:
+            return moved.tolist()
+    return state.theta
+
+
 def table_rates(model: Model, steps: Any, state: TableState, found: Any, prob: Any, j: Any, q: Any) -> Any:
     """(step, [(zeta_i, pace_i)]) from the levels so far, and the measurements of this outer step."""
     m = len(state.dual)
@@ -1140,18 +1198,28 @@ def fold_table(
 
 
 def advance_table(
-    model: Model, rule: Any, dual: Any, source: Any, steps: Any, state: TableState, n_steps: int
+    model: Model,
+    rule: Any,
+    dual: Any,
+    source: Any,
+    steps: Any,
+    state: TableState,
+    n_steps: int,
+    phi: Any = None,
 ) -> None:
     """Outer steps of RPG-PD, OPG-PD, ReLOAD, PI-PD, AL-PQA or ARNPG-EPD: what the rule, form and settings make it."""
     n, m = len(model.signals), len(state.dual)
+    features = identity(n) if phi is None else phi
     for _ in range(n_steps):
-        anchor = [math.log(p) for p in refresh_all(model, identity(n), state.theta)]
+        anchor = [math.log(p) for p in refresh_all(model, features, state.theta)]
         price, j, changes = list(state.dual), [0.0] * (1 + m), []
         for sweep in range(steps.n_sweeps):
-            prob = refresh_all(model, identity(n), state.theta)
+            prob = refresh_all(model, features, state.theta)
             own = own_signal(model, rule, prob, anchor)
             signal = [list(row) + ([own[q]] if own else []) for q, row in enumerate(model.signals)]
-            found, moves = evaluate(model, prob, signal, source, state.rng)
+            visits = [0.0] * n_states(model)
+            counted = [] if phi is None else [visits]
+            found, moves = evaluate(model, prob, signal, source, state.rng, *counted)
             state.samples += moves
             if sweep == 0 or steps.each:
                 at_start = [model.start[owner(model, q)] * prob[q] for q in range(n)]
@@ -1169,7 +1237,10 @@ def advance_table(
                 changes.append(mean_variance(model, None, difference))
             state.before = q_l
             later = [row[-1] - own[q] for q, row in enumerate(found)] if own else None
-            state.theta = table_step(model, rule, state, prob, step, q_l, later, anchor)
+            if phi is None:
+                state.theta = table_step(model, rule, state, prob, step, q_l, later, anchor)
+            else:
+                state.theta = fitted_step(model, phi, state, prob, step, q_l, visits)
         fold_table(state, steps, measured, changes, j[1:])
         state.sums = [a + b for a, b in zip(state.sums, j + price, strict=True)]
         state.history = moved

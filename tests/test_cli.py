@@ -852,10 +852,13 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     lazy = {"pd-anpg", "pdr-anpg", "npg-pd", "c-npg-pda"}
     assert live >= {"pd-anpg", "pd-anpg-cv", "npg-pd", "c-npg-pda", "crpo"}
     linear = {"pd-nac-average"}  # critics linear in fixed features
+    fitted = {"al-pqa"}  # the same classes, on tables alone
     vanilla = {"c-pg", "lb-sgd"}  # of any class, on tables alone
     expected = {(name, "Tabular", "Actions") for name in fc.ALGORITHMS}
     expected |= {(name, kind, "Actions") for name in (live | lazy | vanilla) - linear for kind in general}
-    expected |= {(name, kind, "Actions") for name in linear for kind in ("DenseFeatures", "SparseFeatures")}
+    expected |= {
+        (name, kind, "Actions") for name in linear | fitted for kind in ("DenseFeatures", "SparseFeatures")
+    }
     expected |= {(name, kind, "LazyActions") for name in lazy for kind in general}
     expected |= {(name, "Linear", "LiveActions") for name in live}
     expected |= {(name, "LiveNetwork", "LiveActions") for name in live - linear}

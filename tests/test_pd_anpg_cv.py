@@ -25,7 +25,6 @@ from fastcmdp.worlds import TableWorld
 SEED = 4
 MODELS = {name: fc.CMDP(**rows) for name, rows in naive.MODELS.items()}
 MODELS["many branches"] = fc.envs.garnet(n_states=40, n_actions=2, n_branches=40, gamma=0.7)
-draws_each = pytest.mark.parametrize("draws", ["fast", "exact"])
 
 
 def make_run(cmdp: fc.CMDP, settings: PDANPGCV, draws: str = "fast", replicates: int = 1) -> PDANPGCVRun:
@@ -71,7 +70,7 @@ class Sampler:
         return total, last, seen, n_seen, made
 
 
-@draws_each
+@pytest.mark.parametrize("draws", ["fast", "exact"])
 @pytest.mark.parametrize("name", MODELS)
 def test_rollouts(name: str, draws: str) -> None:
     cmdp = MODELS[name]
@@ -280,7 +279,8 @@ def test_pairs_and_wanderers_have_their_laws() -> None:
 # The whole recursion.
 
 
-@draws_each
+# Exact draws are in the rollouts alone, whose test is above: their outer loop is a kernel of its own to compile.
+@pytest.mark.parametrize("draws", ["fast", pytest.param("exact", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
 def test_outer_steps(name: str, draws: str) -> None:
     cmdp = MODELS[name]

@@ -8,7 +8,7 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp import exact
-from fastcmdp.kernels.sampling.truncated import truncated
+from fastcmdp.kernels.sampling.truncated import NoTally, truncated
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
@@ -46,7 +46,7 @@ def test_truncated_rollouts(draws: str, repeats: int, n_pairs: int) -> None:
     actions, rng = build_actions(tables, prob), streams(3, 1)[0]
     starts = np.array([-1, *range(MODEL.n_choices)])
     out = np.empty((len(starts), 3))
-    n = truncated(tables, actions, rng, starts, repeats, MODEL.signals, MODEL.gamma, n_pairs, out)
+    n = truncated(tables, actions, rng, starts, repeats, MODEL.signals, MODEL.gamma, n_pairs, out, NoTally())
     assert n == len(starts) * repeats * (n_pairs - 1)
     lanes = naive.streams(3, 0, LANES)
     want = naive.truncated(
@@ -74,6 +74,7 @@ def test_truncated_rollouts_have_the_right_mean() -> None:
         MODEL.gamma,
         60,
         out,
+        NoTally(),
     )
     error = (
         0.5 / (1 - MODEL.gamma) / np.sqrt(n)

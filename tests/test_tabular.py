@@ -8,13 +8,14 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
+import scipy
 
 import fastcmdp as fc
 from fastcmdp import exact
 from fastcmdp.kernels.algorithm import tabular
 from fastcmdp.kernels.sampling.q_tables import Exact, Sampled
 from fastcmdp.kernels.sampling.rollouts import rollouts
-from fastcmdp.kernels.sampling.truncated import truncated
+from fastcmdp.kernels.sampling.truncated import NoTally, truncated
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.streams import streams
 from fastcmdp.tables import build_actions, build_tables
@@ -92,6 +93,41 @@ def test_outer_steps(settings: Any) -> None:
     assert not run.state.sums[0].any()
 
 
+# AL-PQA for log-linear policies.
+
+FEATURES = np.random.default_rng(11).normal(
+    size=(MODEL.n_choices, 2)
+)  # fewer than policies have: weights count
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("name", ["al-pqa", "exact al-pqa"])
+def test_outer_steps_of_log_linear_policies(name: str, kind: str) -> None:
+    settings: Any = SETTINGS[name]
+    phi = scipy.sparse.csr_array(FEATURES) if kind == "sparse" else FEATURES
+    run = settings.run(TableWorld.of(MODEL, fc.LogLinear(phi), BEST), 5, 2)
+    run.advance(1, settings.outer, run.work())
+    model = naive.plain(MODEL)
+    twin = naive.TableState(
+        model, MODEL.n_constraints, run.state.base[0].tolist(), naive.streams(5, 1, LANES)
+    )
+    twin.theta = [0.0] * FEATURES.shape[1]
+    phi = FEATURES.tolist()
+    naive.advance_table(model, run.rule, run.dual, run.source, run.steps, twin, settings.outer, phi)
+    compare(run, twin)
+    assert np.abs(run.policies()[1] - run.policies()[0]).max() > 0.05
+    assert run.state.samples[1] == settings.expected_samples(MODEL)  # visits are of the same rollouts
+
+
+def test_which_policies_al_pqa_takes() -> None:
+    for policy, words in (
+        (fc.NeuralSoftmax(choice_features=FEATURES, hidden=(3,)), "tabular and log-linear"),
+        (fc.LogLinear(np.ones((MODEL.n_choices, 1001))), "1,001"),
+    ):
+        with pytest.raises(fc.SettingError, match=words):
+            fc.solve(MODEL, fc.ALPQA(outer=1), policy=policy, optimum=BEST)
+
+
 # Defects that public implementations of these methods have had, put into the twin: each is noticed.
 
 
@@ -156,7 +192,7 @@ def test_q_from_rollouts_and_exact_q() -> None:
     tables = build_tables(MODEL)
     truncated(
         tables, build_actions(tables, prob), streams(3, 1)[0], np.arange(len(q)), n, MODEL.signals,
-        math.sqrt(MODEL.gamma), 60, out,
+        math.sqrt(MODEL.gamma), 60, out, NoTally(),
     )  # fmt: skip
     assert np.abs(out / n - q).max() > within
 
@@ -182,10 +218,10 @@ OPTIMA = {name: fc.optimum(model) for name, model in PROBLEMS.items()}
 FAST: dict[str, Any] = {"outer": 1000, "rollouts": 0}
 
 
-def last_error(problem: str, settings: Any) -> float:
+def last_error(problem: str, settings: Any, **more: Any) -> float:
     """Larger of relative gap and violation over the constraint's range, of the last iterate, per cent."""
     best = OPTIMA[problem]
-    result = fc.solve(PROBLEMS[problem], settings, optimum=best, trace=2)
+    result = fc.solve(PROBLEMS[problem], settings, optimum=best, trace=2, **more)
     assert result.samples.tolist() == [0]
     (low, high), last = best.constraint_range[0], result.last
     return 100 * max(abs(float(last.gap[0] / best.reward)), float(last.violation[0, 0] / (high - low)))
@@ -222,6 +258,60 @@ def test_plain_ascent_swings_on_with_the_same_steps(problem: str) -> None:
         worst.append(100 * max((np.abs(best.reward - values[:, 0]) / best.reward).max(), violation.max()))
     assert worst[0] < 0.05
     assert worst[1] > 1.0
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_al_pqa_with_features_that_span_all_policies_converges_with_exact_gradients(problem: str) -> None:
+    n = PROBLEMS[problem].n_choices
+    policy = fc.LogLinear(np.random.default_rng(1).normal(size=(n, n)))
+    assert last_error(problem, fc.ALPQA(outer=300, rollouts=0), policy=policy) <= 0.1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_al_pqa_rests_where_the_class_has_its_best_policy(seed: int) -> None:
+    """One feature for nine choices, limits that are met: the best mixes actions, and a general search finds it."""
+    model = MODEL.with_limits([100.0, 100.0])
+    phi = np.random.default_rng(seed).normal(size=(model.n_choices, 1))
+
+    def reward(theta: float) -> float:
+        return fc.evaluate(
+            model, np.array(naive.refresh_all(naive.plain(model), phi.tolist(), [theta]))
+        ).reward
+
+    best = scipy.optimize.minimize_scalar(lambda theta: -reward(theta), bounds=(-20, 20), method="bounded")
+    result = fc.solve(model, fc.ALPQA(outer=100, rollouts=0), policy=fc.LogLinear(phi), optimum=False)
+    assert result.theta[0, 0] == pytest.approx(best.x, abs=0.01)
+    assert reward(result.theta[0, 0]) == pytest.approx(-best.fun, rel=1e-6)
+
+
+def test_al_pqa_leaves_every_action_a_probability_that_can_grow_again() -> None:
+    policy = fc.LogLinear(np.eye(MODEL.n_choices))
+    result = fc.solve(MODEL.with_limits([100.0, 100.0]), fc.ALPQA(outer=200, rollouts=0), policy=policy)
+    assert result.last.gap[0] <= 1e-6
+    assert 1e-12 < result.policy("last").min() < 1e-5
+
+
+def test_al_pqa_meets_limits_within_a_class() -> None:
+    """Two features for nine choices: what SLSQP finds from several starts at best."""
+    phi = np.random.default_rng(1).normal(size=(MODEL.n_choices, 2))
+    plain = naive.plain(MODEL)
+
+    def values(theta: np.ndarray) -> np.ndarray:
+        value = fc.evaluate(MODEL, np.array(naive.refresh_all(plain, phi.tolist(), theta.tolist())))
+        user = np.append(value.reward, value.constraints)
+        return np.append(value.reward, MODEL.slack(user))
+
+    room = {"type": "ineq", "fun": lambda theta: values(theta)[1:]}
+    starts = np.random.default_rng(0).normal(0.0, 3.0, (8, 2))
+    found = [
+        values(scipy.optimize.minimize(lambda x: -values(x)[0], start, method="SLSQP", constraints=[room]).x)
+        for start in starts
+    ]
+    best = max(v[0] for v in found if v[1:].min() >= -1e-5)
+    result = fc.solve(MODEL, fc.ALPQA(outer=300, rollouts=0), policy=fc.LogLinear(phi), optimum=BEST)
+    end = values(result.theta[0])
+    assert end[1:].min() >= -1e-5
+    assert end[0] == pytest.approx(best, rel=1e-3)
 
 
 def test_the_regularisers_bias_is_of_their_order() -> None:

@@ -31,6 +31,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import tabular
 from fastcmdp.kernels.learning import duals
 from fastcmdp.kernels.sampling.q_tables import Exact, Sampled
+from fastcmdp.kernels.sampling.truncated import NoTally
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -99,7 +100,7 @@ class TabularPrimalDual(Algorithm):
 
     def base(self, theta: NDArray[np.float64], prob: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the rule keeps, before the first step; from the parameters and the policy, float64[C]."""
-        return np.zeros_like(theta)
+        return np.zeros_like(prob)
 
     @property
     def n_sweeps(self) -> int:
@@ -158,7 +159,7 @@ class TabularRun(Run):
     def __init__(self, settings: TabularPrimalDual, world: World, seed: int, replicates: int) -> None:
         super().__init__(settings, world)
         cmdp, m = world.table, world.table.n_constraints
-        self.rule, self.dual = settings.rule(cmdp), settings.dual(cmdp)
+        self.rule, self.dual = self.own_rule(), settings.dual(cmdp)
         self.source = (
             Sampled(settings.rollouts, settings.n_pairs(cmdp.gamma), np.arange(cmdp.n_choices))
             if settings.rollouts
@@ -190,14 +191,20 @@ class TabularRun(Run):
         for r, prob in enumerate(self.policies()):
             self.state.base[r] = settings.base(self.state.theta[r], prob)
 
+    def own_rule(self) -> Any:
+        """The policy's step, for the policy class at hand."""
+        return self.settings.rule(self.world.table)
+
     def work(self) -> tabular.Work:
         """Work space for one thread."""
         cmdp, extra = self.world.table, self.settings.extra
         n, m = cmdp.n_choices, cmdp.n_constraints
+        lagrangian = np.zeros(n)
         return tabular.Work(
             signal=np.hstack([cmdp.signals, np.zeros((n, extra))]),
             estimate=np.zeros((n, 1 + m + extra)),
-            lagrangian=np.zeros(n),
+            lagrangian=lagrangian,
+            moved=lagrangian,
             anchor=np.zeros(n),
             value=np.zeros(1 + m),
             scratch=np.zeros((m, duals.width(self.dual))),
@@ -205,6 +212,8 @@ class TabularRun(Run):
             rate=np.zeros(m),
             pace=np.zeros(m),
             space=self.row_space(),
+            tally=NoTally(),
+            own=NoTally(),
         )
 
     def advance(self, r: int, n_steps: int, work: tabular.Work) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,7 @@ def _all_rows(function: Any, n_actions: int, n: int) -> Any:
     return choice_features
 
 
+@cache
 def copy_state(n: int) -> Any:
     """Features that are the state itself."""
 
@@ -233,6 +235,7 @@ def function_of(kind: str, function: Any, n_actions: int = 1, n_features: int = 
     return Function(kind, compiled, call, python, function)
 
 
+@lru_cache(maxsize=32)
 def features_callback(features: Any, n_state: int, n_out: int) -> Any:
     """Features (state, out) for callers by address; what is raised becomes NaN, for C has no exceptions."""
 
@@ -247,6 +250,7 @@ def features_callback(features: Any, n_state: int, n_out: int) -> Any:
     return cfunc(types.void(_DOUBLES, _DOUBLES))(callback)
 
 
+@lru_cache(maxsize=32)
 def step_callback(step: Any, n_state: int, m: int) -> Any:
     """Step for callers by address; what is raised becomes NaN, for C has no exceptions."""
 
@@ -259,6 +263,7 @@ def step_callback(step: Any, n_state: int, m: int) -> Any:
     return cfunc(types.float64(_DOUBLES, types.int64, _WORDS, _DOUBLES))(callback)
 
 
+@lru_cache(maxsize=32)
 def reset_callback(reset: Any, n_state: int) -> Any:
     """Reset for callers by address; what is raised becomes NaN, for C has no exceptions."""
 

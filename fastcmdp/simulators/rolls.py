@@ -1,13 +1,15 @@
 """One rollout through a simulator as one compiled function: of the user's functions, for a kind of policy.
 
 The user's functions are put in place and sizes are constants, so that the loop is what one would write by hand. It is
-compiled in each process, in a second or two; kernels call it by address, once a rollout.
+compiled in each process, in a second or two, and once for the same functions; kernels call it by address, once a
+rollout. Its parts are callees, as those of kernels (kernels/callees.py): only the whole becomes machine code.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
+from fastcmdp.kernels.callees import NEVER_FROM_C
 from fastcmdp.kernels.draws import uniform, word
+from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE
 from fastcmdp.kernels.learning.least_squares import HEAD, Layout, layout_of, write_products
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
@@ -30,8 +34,9 @@ from fastcmdp.kernels.simulator.simulate import (
     softmax_weights,
 )
 from fastcmdp.kernels.stop import leaves
-from fastcmdp.policies import BoundPolicy
 
+_PART: Any = {"error_model": "numpy", "no_cpython_wrapper": True} | NEVER_FROM_C | IMPLEMENTATION
+_INLINED: Any = _PART | INLINE
 _LONG = 2**40  # a length that stands for one which is not known here
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
 _WORDS: Any = types.CPointer(types.uint64)  # type: ignore[no-untyped-call]
@@ -54,12 +59,15 @@ _SIGNATURE = types.int64(
 )
 
 
+@lru_cache(maxsize=32, typed=True)  # typed: policies are tuples, which are equal where their numbers are
 def make_roll(
     step: Callable[..., Any],
     reset: Callable[..., Any],
     features: Callable[..., Any],
     fork: Callable[..., Any] | None,
-    bound: BoundPolicy,
+    policy: Any,
+    d: int,
+    n_hidden: int,
     sizes: tuple[int, int, int, int],
     by_choice: bool,
     gamma: float,
@@ -67,7 +75,7 @@ def make_roll(
 ) -> Any:
     """Compile a rollout; returned is numba's callback, to be kept as long as its address is in use.
 
-    ``features`` (state, out) writes all rows; ``bound`` holds a Linear or LiveNetwork; ``sizes`` are
+    ``features`` (state, out) writes all rows; ``policy`` is a Linear or LiveNetwork of d parameters; ``sizes`` are
     numbers in a state, actions, features and costs. The rollout begins at the start (slot -1; its last state is then
     kept in slot ``job`` of visited), or in a visited state, with an action that is given or drawn (-1).
 
@@ -75,8 +83,7 @@ def make_roll(
     of gamma Wbar(s_{j+1}) - W(s_j, a_j), and Wbar(s_0); each state that is reached is put on the tape.
     """
     n_state, _, _, m = sizes
-    d = bound.n_parameters
-    body = _loop(step, reset, features, fork, bound, sizes, by_choice, gamma, corrected)
+    body = _loop(step, reset, features, fork, policy, n_hidden, sizes, by_choice, gamma, corrected)
     n_sums = 3 * (1 + m)
 
     def roll(  # type: ignore[no-untyped-def]
@@ -101,13 +108,13 @@ def make_roll(
         ) from error
 
 
-@njit(error_model="numpy", forceinline=True)
+@njit(**_INLINED)
 def _put(out, first, state):  # type: ignore[no-untyped-def]
     for i in range(state.shape[0]):
         out[first + i] = state[i]
 
 
-@njit(error_model="numpy", forceinline=True)
+@njit(**_INLINED)
 def _fault_of(total, n, state):  # type: ignore[no-untyped-def]
     """What a step has left that is not finite; 0: nothing."""
     if not is_finite(total, n):
@@ -115,7 +122,7 @@ def _fault_of(total, n, state):  # type: ignore[no-untyped-def]
     return 0 if is_finite(state, state.shape[0]) else STATE_FAULT
 
 
-@njit(error_model="numpy", forceinline=True)
+@njit(**_INLINED)
 def _read_critic(layout, gamma, first, x, z, critic, value, total):  # type: ignore[no-untyped-def]
     """W of all actions to value, and Wbar's part of the sums of a corrected rollout to total."""
     n_signals, n_actions = layout.n_signals, layout.n_actions
@@ -133,7 +140,7 @@ def _read_critic(layout, gamma, first, x, z, critic, value, total):  # type: ign
             total[2 * n_signals + f] = mean
 
 
-@njit(error_model="numpy", forceinline=True)
+@njit(**_INLINED)
 def _write_record(layout, x, z, tape):  # type: ignore[no-untyped-def]
     """Put a state on the tape, with no action yet; return where, or -1 where the tape is full."""
     if tape[0] >= tape[1]:
@@ -149,7 +156,7 @@ def _write_record(layout, x, z, tape):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(error_model="numpy", forceinline=True)
+@njit(**_INLINED)
 def _draw_action(z, n_actions, total, wanders, begins, u):  # type: ignore[no-untyped-def]
     """The action that u in [0, 1) falls on: with the weights z, or uniform in part or, at the beginning, in full."""
     if wanders and begins:
@@ -165,7 +172,7 @@ def _draw_action(z, n_actions, total, wanders, begins, u):  # type: ignore[no-un
 def _beginning(reset: Any, fork: Any, forks: bool, n_state: int) -> Any:
     """Bring a state to a start, or to a visited one; what is wrong with it is returned."""
 
-    @njit(error_model="numpy", forceinline=True)
+    @njit(**_INLINED)
     def begin(state, rng, visited, slot):  # type: ignore[no-untyped-def]
         for i in range(n_state):
             state[i] = 0.0 if slot < 0 else visited[slot * n_state + i]
@@ -183,7 +190,7 @@ def _beginning(reset: Any, fork: Any, forks: bool, n_state: int) -> Any:
 def _sight(features: Any, net: Any, n_features: int, n_rows: int, n_actions: int) -> Any:
     """Write the features of a state to x and the weights of its actions to z; return their sum, or NaN."""
 
-    @njit(error_model="numpy", forceinline=True)
+    @njit(**_INLINED)
     def see(theta, state, x, z, hidden):  # type: ignore[no-untyped-def]
         for i in range(n_rows * n_features):
             x[i] = 0.0
@@ -197,7 +204,7 @@ def _sight(features: Any, net: Any, n_features: int, n_rows: int, n_actions: int
 def _critic(layout: Layout, gamma: float) -> Any:
     """Make z probabilities, read the critic, and put the state on the tape; return where."""
 
-    @njit(error_model="numpy", forceinline=True)
+    @njit(**_INLINED)
     def correct(weights, first, x, z, phi, critic, value, total, tape):  # type: ignore[no-untyped-def]
         for a in range(layout.n_actions):
             z[a] /= weights
@@ -211,7 +218,7 @@ def _critic(layout: Layout, gamma: float) -> Any:
 def _transition(step: Any, m: int, n_actions: int, corrected: bool) -> Any:
     """Call step and add up what it gives; with a critic, also put it on the tape."""
 
-    @njit(error_model="numpy", forceinline=True)
+    @njit(**_INLINED)
     def move(state, action, rng, costs, total, value, tape, at):  # type: ignore[no-untyped-def]
         for i in range(m):
             costs[i] = 0.0
@@ -231,26 +238,26 @@ def _transition(step: Any, m: int, n_actions: int, corrected: bool) -> Any:
 
 
 def _loop(
-    step: Any, reset: Any, features: Any, fork: Any, bound: BoundPolicy, sizes: tuple[int, int, int, int],
+    step: Any, reset: Any, features: Any, fork: Any, policy: Any, n_hidden: int, sizes: tuple[int, int, int, int],
     by_choice: bool, gamma: float, corrected: bool,
 ) -> Any:  # fmt: skip
     """The loop over the user's functions, of arrays."""
     n_state, n_actions, n_features, m = sizes
-    n_rows, width, log_gamma_inverse = n_actions if by_choice else 1, bound.n_hidden, 1.0 / math.log(gamma)
+    n_rows, log_gamma_inverse = n_actions if by_choice else 1, 1.0 / math.log(gamma)
     layout = layout_of(n_features, n_actions, by_choice, 1 + m)
     forks, n_sums = fork is not None, 3 * (1 + m) if corrected else 1 + m
     do_fork: Any = fork if forks else njit(_no_fork)
     begin, see = (
         _beginning(reset, do_fork, forks, n_state),
-        _sight(features, bound.data, n_features, n_rows, n_actions),
+        _sight(features, policy, n_features, n_rows, n_actions),
     )
     correct, move = _critic(layout, gamma), _transition(step, m, n_actions, corrected)
 
-    @njit(error_model="numpy")
+    @njit(**_PART)
     def body(  # type: ignore[no-untyped-def]
         theta, rng, visited, slot, action, job, careful, wanders, critic, tape, total, before, fault, stop
     ):
-        state, costs, hidden = np.empty(n_state), np.zeros(max(m, 1)), np.empty(width)
+        state, costs, hidden = np.empty(n_state), np.zeros(max(m, 1)), np.empty(n_hidden)
         x, z = np.empty(n_rows * n_features), np.empty(n_actions)
         value = np.empty(n_actions * (1 + m)) if corrected else x  # not used then
         phi = np.empty(layout.n_rows * layout.n) if corrected else x

@@ -313,8 +313,9 @@ class Simulator(Units):
         key = (corrected, type(bound.data), *bound.data)
         if not chains and key not in self._rolls:
             self._rolls[key] = make_roll(
-                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound,
-                (self.n_state, self.n_actions, self.n_features, m), self.by_choice, float(self.gamma), corrected,
+                self._step.compiled, self._reset.compiled, features, self._fork.compiled, bound.data,
+                bound.n_parameters, bound.n_hidden, (self.n_state, self.n_actions, self.n_features, m),
+                self.by_choice, float(self.gamma), corrected,
             )  # fmt: skip
         return kernel.Addresses(
             roll=0 if chains else self._rolls[key].address,

@@ -21,7 +21,7 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.levels import cut, level_of, spread_over_actions, update_level
 from fastcmdp.kernels.policy.softmax import refresh_all
 from fastcmdp.kernels.sampling.tables import RowSpace
-from fastcmdp.kernels.sampling.truncated import truncated
+from fastcmdp.kernels.sampling.truncated import NoTally, truncated
 from fastcmdp.kernels.stop import finishes, leaves
 
 
@@ -119,6 +119,7 @@ def sample_q(tables, actions, steps, state, signals, alpha, work, r):
         steps.gamma,
         steps.n_pairs,
         total,
+        NoTally(),
     )
     for q in range(total.shape[0]):
         for k in range(total.shape[1]):
@@ -158,7 +159,16 @@ def estimate_values(tables, actions, steps, state, signals, work, r):
     """Estimate J of the policy at hand, for all signals, into state.estimate; return the transitions."""
     out = work.start_total
     transitions = truncated(
-        tables, actions, state.rng[r], work.drawn, steps.n_starts, signals, steps.gamma, steps.n_pairs, out
+        tables,
+        actions,
+        state.rng[r],
+        work.drawn,
+        steps.n_starts,
+        signals,
+        steps.gamma,
+        steps.n_pairs,
+        out,
+        NoTally(),
     )
     for k in range(signals.shape[1]):
         state.estimate[r, k] = out[0, k] / steps.n_starts

@@ -1,4 +1,4 @@
-"""The outer loop of the tabular primal-dual methods that read a whole table of Q: one for all of them.
+"""The outer loop of the primal-dual methods that read a whole table of Q, tabular ones but one: one for all of them.
 
 What a method does with the table is a small `Rule` of its own file, how its multiplier moves a form of `duals`, where
 the table comes from a `source` of `q_tables`. With lambda_0 = 0 and for k = 0..K-1,
@@ -24,7 +24,7 @@ levels are of the outer steps before (`levels`), so that the first, and without 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Steps(NamedTuple):
 class RunState(NamedTuple):
     """A run of R replicates: all that is needed to go on, and nothing else."""
 
-    theta: np.ndarray  # float64[R, C]
+    theta: np.ndarray  # float64[R, C], or [R, d] where the rule takes other policies
     dual: np.ndarray  # float64[R, m]
     memory: np.ndarray  # float64[R, m, width]: of the multipliers, see duals
     base: np.ndarray  # float64[R, C]: what the rule keeps from step to step
@@ -82,7 +82,10 @@ class Work(NamedTuple):
 
     signal: np.ndarray  # float64[C, n]: r, c_1..c_m, and the rule's own where it has one
     estimate: np.ndarray  # float64[C, n]: Q hat
-    lagrangian: np.ndarray  # float64[C]: Q hat of r + lambda c, then the step of the policy
+    lagrangian: np.ndarray  # float64[C]: Q hat of r + lambda c
+    moved: (
+        np.ndarray
+    )  # of the length of theta: the new one; the same array as lagrangian for tabular policies
     anchor: np.ndarray  # float64[C]: logarithms of the policy's probabilities at the start of the outer step
     value: np.ndarray  # float64[1+m]: J hat
     scratch: np.ndarray  # float64[m, width]
@@ -90,6 +93,8 @@ class Work(NamedTuple):
     rate: np.ndarray  # float64[m]: zeta
     pace: np.ndarray  # float64[m]
     space: RowSpace
+    tally: Any  # of visits, where the rule needs to know them
+    own: Any  # the rule's own work space
 
 
 @generic("rule")
@@ -104,7 +109,7 @@ def fill_nothing(rule, tables, prob, anchor, signal):
 
 @generic("rule")
 def improve(rule, tables, prob, step, first, theta, base, work):
-    """Write the new theta to work.lagrangian, which holds Q_L, and renew base; ``first``: the run's first outer step.
+    """Write the new theta to work.moved, from Q_L in work.lagrangian; renew base; ``first``: of the run.
 
     work.estimate has the rule's own Q in its last column, the pair's own signal of the state included.
     """
@@ -252,7 +257,7 @@ def advance(tables, policy, rule, dual, source, steps, state, actions, work, r, 
         for sweep in range(steps.n_sweeps):
             fill_signal(rule, tables, prob, work.anchor, work.signal)
             state.samples[r] += evaluate(
-                source, tables, actions, state.rng[r], work.signal, steps.gamma, work.estimate
+                source, tables, actions, state.rng[r], work.signal, steps.gamma, work.estimate, work.tally
             )
             if leaves(tables.stop):
                 break
@@ -270,10 +275,10 @@ def advance(tables, policy, rule, dual, source, steps, state, actions, work, r, 
             change += moved if sweep + state.outer[r] > 0 else 0.0
             improve(rule, tables, prob, step, state.outer[r] == 0, theta, state.base[r], work)
             for q in range(theta.shape[0]):
-                finite &= math.isfinite(work.lagrangian[q])
+                finite &= math.isfinite(work.moved[q])
             if not finite:
                 break
-            theta[:] = work.lagrangian
+            theta[:] = work.moved
             refresh_all(policy, theta, tables, actions, work.space)
         if leaves(tables.stop):
             break

@@ -23,9 +23,10 @@ from fastcmdp.kernels.jit import kernel
 from fastcmdp.kernels.learning.levels import level_of, update_level
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores, collect_scores, forget_scores
 from fastcmdp.kernels.policy.softmax import step_touched
-from fastcmdp.kernels.sampling.q_tables import Exact, evaluate
+from fastcmdp.kernels.sampling.q_tables import Exact, evaluate, reach_exactly
 from fastcmdp.kernels.sampling.tables import RowSpace
 from fastcmdp.kernels.sampling.trajectories import trajectories
+from fastcmdp.kernels.sampling.truncated import NoTally
 from fastcmdp.kernels.stop import finishes, leaves
 
 
@@ -162,20 +163,9 @@ def gather_trajectories(source, tables, actions, state, r, work):
 @gather.on(Known)
 def gather_exactly(source, tables, actions, state, r, work):
     prob, exact, state_to_choice = actions.prob, source.exact, tables.state_to_choice
-    evaluate(exact, tables, actions, state.rng[r], source.signal, source.gamma, work.estimate)
-    reach, ahead = work.reach[0], work.reach[1]
-    reach[:] = source.start
-    moved = np.inf
-    while moved > exact.tolerance and not leaves(tables.stop):
-        ahead[:] = source.start
-        for q in range(prob.shape[0]):
-            flow = source.gamma * reach[tables.choice_state[q]] * prob[q]
-            for b in range(exact.choice_to_branch[q], exact.choice_to_branch[q + 1]):
-                ahead[exact.branch_target[b]] += flow * exact.branch_prob[b]
-        moved = 0.0
-        for s in range(reach.shape[0]):
-            moved += abs(ahead[s] - reach[s])
-        reach[:] = ahead
+    evaluate(exact, tables, actions, state.rng[r], source.signal, source.gamma, work.estimate, NoTally())
+    reach = work.reach[0]
+    reach_exactly(exact, tables, prob, source.gamma, source.start, reach, work.reach[1])
     work.mean[:] = 0.0
     for s in range(reach.shape[0]):
         first, last = state_to_choice[s], state_to_choice[s + 1]

@@ -7,12 +7,18 @@ The schedule is part of the definition, so that a plain program replays it: roll
 time, the i-th of a group by lane i. Where the first pair is drawn, a lane draws one word for it, high half the state,
 low half the action. Then, N - 1 times, *every* lane draws one word and those with a rollout make one transition with
 it, as in `rollouts`.
+
+A `Tally` counts the pairs on the way: with the chance of each first pair under rho and pi, that is the discounted
+occupancy, cut at N as the sums are, without a draw of its own.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from fastcmdp.kernels.dispatch import generic
 from fastcmdp.kernels.jit import inlined, kernel
 from fastcmdp.kernels.sampling.lanes import (
     CHOICE,
@@ -31,6 +37,34 @@ from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES
 from fastcmdp.kernels.words import U64
+
+
+class NoTally(NamedTuple):
+    """Visits are not counted."""
+
+
+class Tally(NamedTuple):
+    """Visits, each with the chance of the rollout's start and the discount."""
+
+    start: np.ndarray  # float64[S], rho
+    chance: np.ndarray  # float64[G], of each start
+    visit: np.ndarray  # float64[C]
+
+
+@generic("tally")
+def note(tally, first, repeats, weight, lane, n):
+    """Count the pairs at which lanes 0..n-1 are; their rollouts are first, first + 1, .."""
+
+
+@note.on(NoTally)
+def note_nothing(tally, first, repeats, weight, lane, n):
+    pass
+
+
+@note.on(Tally)
+def note_visits(tally, first, repeats, weight, lane, n):
+    for i in range(n):
+        tally.visit[lane[CHOICE + i]] += weight * tally.chance[(first + i) // repeats]
 
 
 @inlined
@@ -53,7 +87,7 @@ def _step(branch_entry, entry, choice_word, words, signal, n_signals, weight, la
 
 
 @kernel
-def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out):
+def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out, tally):
     """Run ``repeats`` rollouts from each start and sum them up; return the number of transitions made.
 
     tables : Tables; actions : Actions of the policy
@@ -61,6 +95,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     starts : int64[G], first pairs, or -1: then state and action are drawn
     signal : float64[C, n]; gamma : discount; n_pairs : N >= 1
     out : float64[G, n], for each start the sum over its rollouts of their discounted sums
+    tally : Tally, whose visits are added to, or NoTally
     """
     n_signals, stop = signal.shape[1], tables.stop
     flat = signal.reshape(-1)
@@ -86,6 +121,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
             for k in range(n_signals):
                 total[k * LANES + i] = flat[n_signals * q + k]
         weight = 1.0
+        note(tally, first, repeats, weight, lane, n)
         for _ in range(1, n_pairs):
             if leaves(stop):
                 break
@@ -95,6 +131,7 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
                 _step(branch_entry, entry, choice_word, words, flat, 1, weight, lane, total, LANES)
             else:
                 _step(branch_entry, entry, choice_word, words, flat, n_signals, weight, lane, total, n)
+            note(tally, first, repeats, weight, lane, n)
         for i in range(n):
             for k in range(n_signals):
                 out[(first + i) // repeats, k] += total[k * LANES + i]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -49,6 +52,24 @@ def tandem_queue(
     arrival, slow = check_number(arrival, "arrival", 0, 1), check_number(slow, "slow", 0, 1)
     fast, power = check_number(fast, "fast", slow, 1), check_number(power, "power", 1e-9, 1e9)
 
+    return Simulator(
+        _step(arrival, slow, fast, power),
+        _reset,
+        n_state=2,
+        n_actions=4,
+        gamma=gamma,
+        limits=[0.5 * power / (1.0 - gamma) if budget is None else budget],
+        names=["-customers", "power"],
+        state_features=_features,
+        n_features=5,
+        reward_range=(-20.0, 0.0),
+        cost_ranges=(0.0, 2.0 * power),
+        name="tandem queue",
+    )
+
+
+@cache  # compiled once for queues that differ in limit or gamma alone
+def _step(arrival: float, slow: float, fast: float, power: float) -> Any:
     @njit
     def step(state, action, rng, costs):  # type: ignore[no-untyped-def]
         reward = -(state[0] + state[1])
@@ -61,25 +82,13 @@ def tandem_queue(
         state[1] += done_first - done_second
         return reward
 
-    @njit
-    def reset(state, rng):  # type: ignore[no-untyped-def]
-        state[0] = 0.0
-        state[1] = 0.0
+    return step
 
-    return Simulator(
-        step,
-        reset,
-        n_state=2,
-        n_actions=4,
-        gamma=gamma,
-        limits=[0.5 * power / (1.0 - gamma) if budget is None else budget],
-        names=["-customers", "power"],
-        state_features=_features,
-        n_features=5,
-        reward_range=(-20.0, 0.0),
-        cost_ranges=(0.0, 2.0 * power),
-        name="tandem queue",
-    )
+
+@njit
+def _reset(state, rng):  # type: ignore[no-untyped-def]
+    state[0] = 0.0
+    state[1] = 0.0
 
 
 @njit
