@@ -9,7 +9,7 @@ run.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastcmdp.algorithms.base import Algorithm
 from fastcmdp.check import MOST, is_positive, require
@@ -17,12 +17,18 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import SettingError
 from fastcmdp.runs import Result
 from fastcmdp.runs.accuracy import accuracy
+from fastcmdp.runs.record import even_points
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration, number
 
 MOST_SAMPLES = 1e9  # transitions of a replicate that a target may take, where nothing else bounds them
+WINDOWS = 200  # of the record by default, if their evaluations take up to a fifth of the run
+LEAST_WINDOWS = 8
 STAGE = 50  # windows that a stage adds to the record, at most
 _FIRST = 1e5, 50  # transitions and outer steps of a first stage, at least
+_SPEED = 2e7  # transitions a second and thread; roughly, as the following
+_EVALUATION = 4e-4, 2e-7  # seconds of one exact evaluation, and of it for each branch of the model
+_SHORT = 0.2  # seconds of evaluations that nobody minds
 _MARGIN = 0.9  # of the time that is left is planned for
 _WORTH = 1.05  # as many outer steps as there are, at least, for another stage
 
@@ -163,3 +169,37 @@ def further_outer(result: Result, outer: int | None, budget: Budget) -> int:
             "are expected"
         )
     return max(most, done)
+
+
+def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
+    """How many windows a trace has by default.
+
+    Examples
+    --------
+    >>> import fastcmdp as fc
+    >>> large = fc.envs.garnet(n_states=2000, seed=1)
+    >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
+    (19, 200)
+    """
+    affordable = _evaluations(cmdp, algorithm)
+    counts = range(WINDOWS, LEAST_WINDOWS, -1)
+    return next((n for n in counts if len(even_points(algorithm.outer, n)) <= affordable), LEAST_WINDOWS)
+
+
+def stage_windows(result: Result, further: int) -> int:
+    """How many windows a stage that goes on to ``further`` outer steps adds to the record."""
+    if result.run.world.optimum is None:
+        return STAGE
+    stage = replace(result.algorithm, outer=further - result.algorithm.outer)
+    return max(min(STAGE, int(_evaluations(result.run.world.table, stage))), LEAST_WINDOWS)
+
+
+def _evaluations(cmdp: CMDP, algorithm: Algorithm) -> float:
+    """Exact evaluations of a policy that a run affords."""
+    return affordable_seconds(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
+
+
+def affordable_seconds(cmdp: CMDP, algorithm: Algorithm) -> float:
+    """Seconds that exact answers may take for each replicate: of replicates at work on two threads, with evaluations
+    between, a fifth of all."""
+    return max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT)

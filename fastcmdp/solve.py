@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from fastcmdp.algorithms import PDANPGCV, check_simulation
 from fastcmdp.algorithms import algorithm as algorithm_by_name
 from fastcmdp.algorithms.base import Algorithm
-from fastcmdp.budget import STAGE, Budget, Stages, further_outer
+from fastcmdp.budget import (
+    WINDOWS,
+    Budget,
+    Stages,
+    affordable_seconds,
+    default_windows,
+    further_outer,
+    stage_windows,
+)
 from fastcmdp.check import is_number, seed_number, whole
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError, UnsavedWarning
@@ -28,15 +36,10 @@ from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.text import duration
 from fastcmdp.worlds import EXACT_CHOICES, default_policy, has_table, world_of
 
-WINDOWS = 200  # of the trace by default, if their evaluations take up to a fifth of the run
-LEAST_WINDOWS = 8
 # Choices up to which the optimum is computed unasked where it takes a fifth of the run at most.
 AFFORDABLE_CHOICES = 1_000_000
-_SPEED = 2e7  # transitions a second and thread; roughly, as the following
-_EVALUATION = 4e-4, 2e-7  # seconds of one exact evaluation, and of it for each branch of the model
 _LEARNT = 1e6  # transitions a second of PD-ANPG-CV on models so large that its H depends on the budget
 _OPTIMUM = 2e-6  # seconds of the optimum for each branch
-_SHORT = 0.2  # seconds of evaluations that nobody minds
 _TRANSITION = 2e-8  # seconds, within a factor of two for most methods and models
 _LONG = 5.0  # seconds of silence that are told beforehand
 _CHECKPOINT = 30.0  # seconds between two saves
@@ -184,7 +187,7 @@ def start(
     if not exact_model:
         check_simulation(type(algorithm))
     if known is None and has_table(cmdp) and EXACT_CHOICES < cmdp.n_choices <= AFFORDABLE_CHOICES:
-        known = _OPTIMUM * cmdp.n_branches <= _fifth(cmdp, algorithm)
+        known = _OPTIMUM * cmdp.n_branches <= affordable_seconds(cmdp, algorithm)
     try:
         world = world_of(cmdp, policy, known, draws, simulation=algorithm.rolls)
         run = algorithm.run(world, seed, replicates)
@@ -205,40 +208,6 @@ def start(
             "a smaller trace, or fewer replicates"
         ) from error
     return Result(algorithm=algorithm, policy_class=policy, seed=seed, run=run, trace=trace)
-
-
-def default_windows(cmdp: CMDP, algorithm: Algorithm) -> int:
-    """How many windows a trace has by default.
-
-    Examples
-    --------
-    >>> import fastcmdp as fc
-    >>> large = fc.envs.garnet(n_states=2000, seed=1)
-    >>> default_windows(large, fc.PDANPG(outer=100)), default_windows(large, fc.PDANPG(outer=1_000_000))
-    (19, 200)
-    """
-    affordable = _evaluations(cmdp, algorithm)
-    counts = range(WINDOWS, LEAST_WINDOWS, -1)
-    return next((n for n in counts if len(even_points(algorithm.outer, n)) <= affordable), LEAST_WINDOWS)
-
-
-def _stage_windows(result: Result, further: int) -> int:
-    """How many windows a stage that goes on to ``further`` outer steps adds to the record."""
-    if result.run.world.optimum is None:
-        return STAGE
-    stage = replace(result.algorithm, outer=further - result.algorithm.outer)
-    return max(min(STAGE, int(_evaluations(result.run.world.table, stage))), LEAST_WINDOWS)
-
-
-def _evaluations(cmdp: CMDP, algorithm: Algorithm) -> float:
-    """Exact evaluations of a policy that a run affords."""
-    return _fifth(cmdp, algorithm) / (_EVALUATION[0] + _EVALUATION[1] * cmdp.n_branches)
-
-
-def _fifth(cmdp: CMDP, algorithm: Algorithm) -> float:
-    """Seconds that exact answers may take for each replicate: of replicates at work on two threads, with evaluations
-    between, a fifth of all."""
-    return max(algorithm.expected_samples(cmdp) / _SPEED / 8, _SHORT)
 
 
 def resume(
@@ -314,7 +283,7 @@ def _stages(result: Result, stages: Stages, **how: Any) -> Result:
         further = stages.next(result)
         if further is None:
             break
-        grow(result, further, _stage_windows(result, further))
+        grow(result, further, stage_windows(result, further))
     if (result.run.state.failed >= 0).any():
         failed = np.flatnonzero(result.run.state.failed >= 0)
         steps = result.run.state.failed[failed]

@@ -13,11 +13,12 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.algorithms.base import Output
 from fastcmdp.algorithms.variants import variant
+from fastcmdp.budget import LEAST_WINDOWS, default_windows
 from fastcmdp.exact.sweeps import Chain
 from fastcmdp.npz import read_arrays, write_arrays
 from fastcmdp.runs.loop import Crew, Stopped, advance_all
 from fastcmdp.runs.record import even_points, gap_weights, new_record
-from fastcmdp.solve import LEAST_WINDOWS, default_windows, start
+from fastcmdp.solve import start
 from fastcmdp.worlds import TableWorld
 
 MODEL = fc.envs.garnet(n_states=5, n_actions=3, gamma=0.8, seed=3)

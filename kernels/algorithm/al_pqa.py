@@ -46,7 +46,7 @@ class FittedAscent(NamedTuple):
     policy: Any
 
 
-class Known(NamedTuple):
+class TablePolicy(NamedTuple):
     """The probabilities that scores are taken at."""
 
     prob: np.ndarray  # float64[C]
@@ -115,7 +115,7 @@ def distance(state_to_choice, weight, prob, goal):
 def collect(policy, theta, tables, prob, own):
     """Both matrices (lower halves) and the right side of the least squares; return the slots of the scores."""
     state_to_choice, row = tables.state_to_choice, own.row
-    n_slots = table_scores(policy, theta, tables, Known(prob), own.pair, prob.shape[0], own.scores)
+    n_slots = table_scores(policy, theta, tables, TablePolicy(prob), own.pair, prob.shape[0], own.scores)
     own.nearness[:] = 0.0
     own.metric[:] = 0.0
     own.right[:] = 0.0
