@@ -79,14 +79,24 @@ def on_table(
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("draws", ["fast", "exact"])
+# Exact draws are in the rollouts alone, whose test is PD-ANPG-CV's; each line here is an outer loop to compile.
+@pytest.mark.parametrize("draws", ["fast", pytest.param("exact", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "many states"])
 def test_tabular_policies(name: str, draws: str, settings: PrimalDual) -> None:
     on_table(MODELS[name], fc.TabularSoftmax(), None, settings, draws)
 
 
-@pytest.mark.parametrize("critic", ["control", "control+start"])
-@pytest.mark.parametrize("kind", ["dense", "sparse", "network"])
+@pytest.mark.parametrize(
+    ("kind", "critic"),
+    [
+        ("dense", "control+start"),
+        ("network", "control"),
+        pytest.param("dense", "control", marks=pytest.mark.slow),
+        pytest.param("sparse", "control", marks=pytest.mark.slow),
+        pytest.param("sparse", "control+start", marks=pytest.mark.slow),
+        pytest.param("network", "control+start", marks=pytest.mark.slow),
+    ],
+)
 def test_general_policies(kind: str, critic: Any) -> None:
     cmdp = MODELS["random"]
     policy, phi = general_policy(kind, cmdp)
