@@ -201,6 +201,16 @@ def test_a_sweep_merges_as_it_goes(whole, tmp_path, monkeypatch):
     assert state(tmp_path / "out") == state(whole)
 
 
+def test_a_sweep_that_goes_on_removes_what_a_killed_merge_left(whole, copy):
+    sweeps.compact(copy)
+    for name in parts(whole):
+        shutil.copy(whole / "parts" / name, copy / "parts" / name)
+    sweeps.run(small(replicates=4), copy, extend=True, workers=1)
+    store = Store(copy)
+    store.scan()
+    assert sum(map(len, store.parts.values())) == len(store.done) == 16
+
+
 @pytest.mark.parametrize("claimed", [[], [0, 5, 11]])
 def test_every_task_is_handed_out_once_however_few_are_looked_at(claimed, monkeypatch):
     monkeypatch.setattr(batches, "AHEAD", 2)
