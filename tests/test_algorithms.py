@@ -203,7 +203,8 @@ def test_general_policies(algorithm: type[Algorithm]) -> None:
         return
     one = fc.solve(MODEL, made, optimum=BEST, seed=1)
     other = fc.solve(MODEL, made, policy=policy, optimum=BEST, seed=1)
-    if learns:  # its start of the inner loop is known on tables of theta, else it is learned
+    # PD-ANPG-CV knows where its inner loop starts for tabular policies, else learns it; AL-PQA's theta is log pi there.
+    if learns or algorithm is fc.ALPQA:
         assert (other.theta != 0.0).any()
         return
     np.testing.assert_allclose(other.theta, one.theta, rtol=1e-9, atol=1e-12)

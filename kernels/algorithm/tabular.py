@@ -1,4 +1,4 @@
-"""The outer loop of the primal-dual methods that read a whole table of Q, tabular ones but one: one for all of them.
+"""The outer loop of the primal-dual methods that read a whole table of Q: one for all of them.
 
 What a method does with the table is a small `Rule` of its own file, how its multiplier moves a form of `duals`, where
 the table comes from a `source` of `q_tables`. With lambda_0 = 0 and for k = 0..K-1,
