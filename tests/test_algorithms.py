@@ -194,8 +194,7 @@ def test_it_learns(algorithm: type[Algorithm]) -> None:
 @each
 def test_general_policies(algorithm: type[Algorithm]) -> None:
     policy = fc.LogLinear(np.eye(MODEL.n_choices))
-    # A critic by least squares, for which transitions must be enough first; a fit to the visits of its own rollouts.
-    learns = algorithm in (fc.PDANPGCV, fc.ALPQA)
+    learns = algorithm is fc.PDANPGCV  # a critic by least squares, for which transitions must be enough first
     made = dataclasses.replace(algorithm.for_samples(MODEL, SAMPLES), outer=20 if learns else 3)
     if algorithm.tabular_only:
         with pytest.raises(fc.SettingError, match="tabular"):
