@@ -22,22 +22,30 @@ from fastcmdp.tables import build_actions, build_tables
 from fastcmdp.worlds import TableWorld
 
 
-def uneven() -> fc.CMDP:
-    """Five states of one to three choices, two costs of what pays, with limits that the uniform policy misses."""
+def two_costs() -> fc.CMDP:
+    """Five states of one to three choices, two costs of what pays."""
     rng = np.random.default_rng(7)
     available = np.arange(3) <= np.arange(5)[:, None] % 3
     reward = rng.random((5, 3))
-    model = fc.CMDP.from_arrays(
+    return fc.CMDP.from_arrays(
         rng.dirichlet(np.full(5, 0.5), (5, 3)), reward, [0.7 * reward + 0.3 * rng.random((5, 3)) for _ in range(2)],
         gamma=0.8, limits=[5.0, 5.0], sense=["<=", "<="], available=available,
     )  # fmt: skip
+
+
+def uniform(model: fc.CMDP) -> Any:
+    """The probabilities of the uniform policy."""
     counts = np.diff(model.state_to_choice)
-    uniform = fc.evaluate(model, np.repeat(1.0 / counts, counts)).constraints
-    lowest = fc.optimum(model).constraint_range[:, 0]
-    return model.with_limits(uniform - 0.3 * (uniform - lowest))
+    return np.repeat(1.0 / counts, counts)
 
 
-MODEL = uneven()
+def missed(model: fc.CMDP) -> fc.CMDP:
+    """With limits that the uniform policy misses."""
+    costs = fc.evaluate(model, uniform(model)).constraints
+    return model.with_limits(costs - 0.3 * (costs - fc.optimum(model).constraint_range[:, 0]))
+
+
+MODEL = missed(two_costs())
 BEST = fc.optimum(MODEL)
 SAMPLED: dict[str, Any] = {"outer": 6, "rollouts": 3, "pairs": 5, "c_eta": 3.0}
 SETTINGS = {

@@ -9,6 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from test_tabular import two_costs, uniform
 
 import fastcmdp as fc
 from fastcmdp import exact
@@ -21,21 +22,10 @@ from fastcmdp.worlds import TableWorld
 
 
 def uneven(slack: float) -> fc.CMDP:
-    """Five states of one to three choices, two costs; the uniform policy is this share of their range within limits."""
-    rng = np.random.default_rng(7)
-    available = np.arange(3) <= np.arange(5)[:, None] % 3
-    reward = rng.random((5, 3))
-    model = fc.CMDP.from_arrays(
-        rng.dirichlet(np.full(5, 0.5), (5, 3)), reward, [0.7 * reward + 0.3 * rng.random((5, 3)) for _ in range(2)],
-        gamma=0.8, limits=[5.0, 5.0], sense=["<=", "<="], available=available,
-    )  # fmt: skip
+    """Two costs, of which the uniform policy is this share of their range within limits."""
+    model = two_costs()
     low, high = fc.optimum(model).constraint_range.T
     return model.with_limits(fc.evaluate(model, uniform(model)).constraints + slack * (high - low))
-
-
-def uniform(model: fc.CMDP) -> Any:
-    counts = np.diff(model.state_to_choice)
-    return np.repeat(1.0 / counts, counts)
 
 
 MISSED, MET = uneven(-0.2), uneven(0.15)
