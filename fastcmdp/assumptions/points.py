@@ -268,7 +268,8 @@ class Point:
         """E[(omega* . g_q - A_hat_L/(1-gamma))^2 | q], float64[C]: zeta^2 in the proof of Lemma 5."""
         w = self.weights if dual is None else np.append(1.0, dual)
         variance = np.einsum("i,qij,j->q", w, self.noise_covariance, w) / (1.0 - self.cmdp.gamma) ** 2
-        return cast(Floats, variance + (self.residuals @ w) ** 2)
+        # Where nothing is random, rounding leaves a variance of -1e-14.
+        return cast(Floats, np.maximum(variance, 0.0) + (self.residuals @ w) ** 2)
 
     def whitened_norm(self, weight: Floats) -> float:
         """Least x with sum_q nu(q) weight(q) g_q g_q' <= x F (weight >= 0); 0 where F = 0."""
