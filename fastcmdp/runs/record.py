@@ -245,11 +245,10 @@ class Record:
         place, before = self.places[:, i], self._last_place(i)
         beyond = np.full_like(place, np.iinfo(np.int64).max // 2)
         sums, late = occupancies.copy(), quarters.copy()
-        lanes = [(sums[OUTPUT], self.begin(len(self.outer) - 1, self.output.last))]
-        lanes += [(late[j], i + 1 - len(late) + j) for j in range(len(late))]
-        for lane, first in lanes:
-            low = self.kept[:, first] if i >= first else beyond
-            left, right = (np.where(hit, part, 0.0)[:, None] for part in gap_weights(before, place, low))
+        firsts = [self.begin(len(self.outer) - 1, self.output.last), *range(i + 1 - len(late), i + 1)]
+        low = np.array([self.kept[:, first] if i >= first else beyond for first in firsts])
+        weights = (np.where(hit, part, 0.0)[..., None] for part in gap_weights(before, place, low))
+        for lane, left, right in zip([sums[OUTPUT], *late], *weights, strict=True):
             lane += left * sums[MEMBER] + right * sums[NOW]
         sums[MEMBER] = np.where(hit[:, None], sums[NOW], sums[MEMBER])
         return sums, late
