@@ -61,6 +61,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,
+    "parallel": 2,
     "min_reported_time": 1,
     "write_computation_times": False,
     "abort_on_example_error": False,

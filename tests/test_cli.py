@@ -834,11 +834,7 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     seen = []
 
     def solve(cmdp, algorithm, *, policy, **_):
-        actions = "LiveActions"
-        if isinstance(cmdp, fc.CMDP):  # as TableWorld.actions has it
-            few = algorithm.outer_samples(cmdp) / cmdp.gamma <= cmdp.n_states
-            actions = "LazyActions" if few and cmdp.n_states > 3 else "Actions"
-        seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__, actions))
+        seen.append((algorithm.name, type(policy.bind(cmdp).data).__name__))
 
     monkeypatch.setattr("fastcmdp.cli.warmup.solve", solve)
     # a memory of its own, since the real one knows the real solve, and must not learn this one
@@ -848,20 +844,15 @@ def test_warmup_covers_every_algorithm_and_kind_of_policy(cli, monkeypatch):
     answer = cli("warmup", "--json")
     general = ("DenseFeatures", "SparseFeatures", "ReluNetwork", "Network")
     live = {name for name, made in fc.ALGORITHMS.items() if made.simulation}
-    # Rows of action tables on demand, where states are many.
-    lazy = {"pd-anpg", "pdr-anpg", "npg-pd", "c-npg-pda"}
     assert live >= {"pd-anpg", "pd-anpg-cv", "npg-pd", "c-npg-pda", "crpo"}
     linear = {"pd-nac-average"}  # critics linear in fixed features
     fitted = {"al-pqa"}  # the same classes, on tables alone
-    vanilla = {"c-pg", "lb-sgd"}  # of any class, on tables alone
-    expected = {(name, "Tabular", "Actions") for name in fc.ALGORITHMS}
-    expected |= {(name, kind, "Actions") for name in (live | lazy | vanilla) - linear for kind in general}
-    expected |= {
-        (name, kind, "Actions") for name in linear | fitted for kind in ("DenseFeatures", "SparseFeatures")
-    }
-    expected |= {(name, kind, "LazyActions") for name in lazy for kind in general}
-    expected |= {(name, "Linear", "LiveActions") for name in live}
-    expected |= {(name, "LiveNetwork", "LiveActions") for name in live - linear}
+    tables = {"pdr-anpg", "c-pg", "lb-sgd"}  # of any class, on tables alone
+    expected = {(name, "Tabular") for name in fc.ALGORITHMS}
+    expected |= {(name, kind) for name in (live | tables) - linear for kind in general}
+    expected |= {(name, kind) for name in linear | fitted for kind in ("DenseFeatures", "SparseFeatures")}
+    expected |= {(name, "Linear") for name in live}
+    expected |= {(name, "LiveNetwork") for name in live - linear}
     assert set(seen) == expected
     assert len(seen) == len(expected)
     found = answer.object()

@@ -16,7 +16,6 @@ import scipy
 
 from fastcmdp import envs, simulators
 from fastcmdp.algorithms import ALGORITHMS, PDNAC, Algorithm
-from fastcmdp.algorithms.primal_dual import PrimalDual
 from fastcmdp.cli.common import Json, Quiet, faults, note, print_json
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
@@ -33,7 +32,8 @@ def warmup(json: Json = False, quiet: Quiet = False) -> None:
     """Compile and cache every kernel for every kind of policy; later processes take them from the cache.
 
     A process for each processor at hand, up to eight, takes one kind after the other. Pieces for other people's
-    code (``fastcmdp.embed``) are compiled with that code, or by ``embed.c_api()``.
+    code (``fastcmdp.embed``) are compiled with that code, or by ``embed.c_api()``; those of the methods without a critic
+    for features on a model with more states than an outer step draws from, at their first use.
     """
     with faults():
         began, seconds, names = time.perf_counter(), {}, list(jobs())
@@ -72,16 +72,6 @@ def jobs() -> dict[str, Callable[[], object]]:
         "neural": NeuralSoftmax(choice_features=identity, hidden=(2,)),
         "relu": ReluSoftmax(identity, width=2),
     }
-    wide = envs.river_swim(n_states=1000, limit=1.0)
-    ones = np.ones((wide.n_choices, 1))
-    on_demand: dict[
-        str, Policy
-    ] = {  # more states than draws: rows of the action table are made when drawn from
-        "log-linear, dense": LogLinear(ones),
-        "log-linear, sparse": LogLinear(scipy.sparse.csr_array(ones)),
-        "neural": NeuralSoftmax(choice_features=ones, hidden=(2,)),
-        "relu": ReluSoftmax(ones, width=2),
-    }
     queue = simulators.marketing(levels=2)
     live: dict[str, Policy] = {
         "log-linear, simulator": LogLinear(),
@@ -100,14 +90,6 @@ def jobs() -> dict[str, Callable[[], object]]:
         for algorithm in ALGORITHMS.values()
         for kind, policy in live.items()
         if algorithm.simulation and _takes(algorithm, policy.bind(queue))
-    }
-    runs |= {
-        f"{algorithm.name}, {kind}, rows on demand": partial(
-            solve, wide, algorithm.shortest(), policy=policy, optimum=False, trace=1
-        )
-        for algorithm in ALGORITHMS.values()
-        for kind, policy in on_demand.items()
-        if issubclass(algorithm, PrimalDual) and _takes(algorithm, policy.bind(wide))
     }
     return runs | {"kernels that no run calls": partial(_uncalled, cmdp)}
 
