@@ -71,7 +71,7 @@ def copy_tree(tree: Path) -> None:
 
 def run_tests(tree: Path, tests: list[str], timeout: float | None = None) -> tuple[int, str]:
     """Pytest's exit code, and what it said; a test that takes too long has failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "", *tests]
     environment = os.environ | {"PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(

@@ -151,7 +151,7 @@ class Comparison:
         Examples
         --------
         >>> import fastcmdp as fc
-        >>> found = fc.compare(fc.envs.river_swim(), samples=1e5, replicates=2)
+        >>> found = fc.compare(fc.envs.river_swim(), "pd-anpg", samples=1e5, replicates=2)
         >>> sorted(key for key in found.rows()[0] if key.startswith("last_gap"))
         ['last_gap', 'last_gap_high', 'last_gap_low']
         """

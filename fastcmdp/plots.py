@@ -143,7 +143,7 @@ def plot_comparison(
     --------
     >>> import fastcmdp as fc
     >>> from fastcmdp.plots import plot_comparison
-    >>> found = fc.compare(fc.envs.river_swim(), samples=[1e5, 2e5], replicates=2)
+    >>> found = fc.compare(fc.envs.river_swim(), "pd-anpg", samples=[1e5, 2e5], replicates=2)
     >>> [axes.get_ylabel() for axes in plot_comparison(found).axes]
     ['gap / range', 'violation / range']
     """

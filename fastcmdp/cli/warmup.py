@@ -31,9 +31,9 @@ from fastcmdp.worlds import TableWorld
 def warmup(json: Json = False, quiet: Quiet = False) -> None:
     """Compile and cache every kernel for every kind of policy; later processes take them from the cache.
 
-    A process for each processor at hand, up to eight, takes one kind after the other. Pieces for other people's
-    code (``fastcmdp.embed``) are compiled with that code, or by ``embed.c_api()``; those of the methods without a critic
-    for features on a model with more states than an outer step draws from, at their first use.
+    A process for each processor at hand, up to eight, takes one kind after the other. Two things are left to their
+    first use: pieces for other people's code (``fastcmdp.embed``), which are compiled with that code or by
+    ``embed.c_api()``; and methods without a critic on a model with features and more states than an outer step draws.
     """
     with faults():
         began, seconds, names = time.perf_counter(), {}, list(jobs())
