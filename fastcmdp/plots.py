@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fastcmdp.comparison import Comparison
     from fastcmdp.exact import Frontier
+    from fastcmdp.simulators.simulator import Simulator
 
 Float = NDArray[np.float64]
 
@@ -362,8 +363,11 @@ def _title(result: Result) -> str:
     return f"{result.algorithm.name}: {_size(result.cmdp)}"
 
 
-def _size(cmdp: CMDP) -> str:
-    return f"{cmdp.n_states:,} states, {cmdp.n_choices:,} choices, gamma {cmdp.gamma:g}"
+def _size(model: CMDP | Simulator) -> str:
+    size = f"{model.n_actions} actions"
+    if isinstance(model, CMDP):
+        size = f"{model.n_states:,} states, {model.n_choices:,} choices"
+    return f"{size}, gamma {model.gamma:g}"
 
 
 def _axis_name(name: str, i: int, m: int) -> str:

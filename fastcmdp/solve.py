@@ -148,7 +148,7 @@ def solve(
         algorithm = planned if samples is not None or budget.staged else kind()
         most = algorithm.outer if samples is not None or not budget.staged else budget.most(algorithm, cmdp)
     elif samples is not None:
-        maker = algorithm if isinstance(algorithm, type) else type(algorithm)
+        maker = _kind(algorithm)
         raise SettingError(
             f"samples = {samples!r} beside an algorithm: the settings of one have outer steps of their own; give "
             f"{maker.__name__}.for_samples(cmdp, {samples!r}) as the algorithm"
@@ -166,8 +166,17 @@ def solve(
 def _checked(algorithm: Algorithm) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
         meant = f"; or samples={algorithm!r}, for a budget" if is_number(algorithm) else ""
-        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as PDANPGCV(){meant}")
+        kind = _kind(algorithm).__name__
+        raise SettingError(f"algorithm = {algorithm!r}: give a settings object such as {kind}(){meant}")
     return algorithm
+
+
+def _kind(algorithm: object) -> type[Algorithm]:
+    """The class of settings that is meant: of an object, by its name, or itself; else the default."""
+    if isinstance(algorithm, str):
+        return algorithm_by_name(algorithm)
+    kind = algorithm if isinstance(algorithm, type) else type(algorithm)
+    return kind if issubclass(kind, Algorithm) else PDANPGCV
 
 
 def start(

@@ -217,7 +217,7 @@ def signal_names(names: Sequence[str] | None, m: int) -> tuple[str, ...]:
         return ("reward", "cost") if m == 1 else ("reward", *(f"cost {i}" for i in range(m)))
     if len(names) != 1 + m or len(set(names)) != 1 + m or not all(isinstance(name, str) for name in names):
         raise ModelError(
-            f"names is {names!r}; it must be {1 + m} different strings: the reward's, then each cost's"
+            f"names is {names!r}; it must be {1 + m} different strings: the reward's, then each cost's ({m} given)"
         )
     return tuple(map(visible, names))
 

@@ -439,6 +439,20 @@ def test_names_from_files_cannot_reach_a_terminal(tmp_path):
         assert str(error.value).isprintable()
 
 
+def test_what_saves_what_is_told_where_a_model_or_an_agent_is_expected(tmp_path):
+    cmdp = fc.envs.river_swim()
+    result = fc.solve(cmdp, fc.PDANPG(outer=4, inner=4))
+    for what in (result.policy(), result.agent()):
+        with pytest.raises(ModelError, match=r"save_policy"):
+            fc.save(what, tmp_path / "m.npz")
+    with pytest.raises(ModelError, match=r"result\.save"):
+        fc.save(result, tmp_path / "m.npz")
+    for path, agent in ((tmp_path / "p.npz", result.policy()), (result.agent(), tmp_path / "p.npz")):
+        with pytest.raises(ModelError, match=r"result\.agent\(\)"):
+            fc.save_policy(path, agent)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_simulator_has_no_table_for_exact_answers_and_files(tmp_path):
     simulator = fc.simulators.tandem_queue()
     for call in (

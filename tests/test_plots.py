@@ -82,6 +82,14 @@ def test_one_panel_for_the_reward_and_for_each_constraint(m):
     assert ("limit met" in legend(figure)) == (m > 0)
 
 
+def test_a_run_on_a_simulator_has_a_plot():
+    queue = fc.simulators.tandem_queue()
+    figure = plot_run(fc.solve(queue, fc.PDANPG(outer=4, inner=4, pilot=2)))
+    assert len(figure.axes) == 1 + queue.n_constraints
+    texts = [figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)]
+    assert any(f"{queue.n_actions} actions, gamma 0.95" in text for text in texts)
+
+
 def test_thick_is_the_mixture_and_light_the_policies():
     result = run()
     _, iterates, mixture = curves(result)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fastcmdp as fc
+from fastcmdp.errors import SettingError
 from fastcmdp.results import read_run
 from fastcmdp.runs.scales import Scales
 
@@ -271,6 +272,17 @@ def test_bad_arguments_are_named(cmdp, wrong, error, text):
     arguments = {"algorithm": SETTINGS} | wrong
     with pytest.raises(error, match=text):
         fc.solve(cmdp, arguments.pop("algorithm"), **arguments)
+
+
+@pytest.mark.parametrize("more", [{}, {"samples": 1e5}])
+def test_a_name_or_a_class_for_an_algorithm_is_told_what_to_give(cmdp, more):
+    ask = "NPGPD.for_samples(cmdp, 100000.0)" if more else "NPGPD()"
+    for wrong in ("npg-pd", fc.NPGPD):
+        with pytest.raises(SettingError) as error:
+            fc.solve(cmdp, wrong, **more)
+        assert ask in str(error.value)
+    with pytest.raises(SettingError, match="unknown algorithm: 'npgpd'; did you mean 'npg-pd'"):
+        fc.solve(cmdp, "npgpd", **more)
 
 
 def test_memory_that_is_not_there_is_told(cmdp, monkeypatch):

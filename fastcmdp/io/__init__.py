@@ -21,6 +21,7 @@ from fastcmdp.io.description import Constraint, Description, Problem, Reward, de
 from fastcmdp.io.naming import build, summary, text_summary, with_problem
 from fastcmdp.io.place import AXES, Place
 from fastcmdp.text import visible
+from fastcmdp.units import Units
 
 __all__ = [
     "ENDINGS",
@@ -160,6 +161,11 @@ def save(cmdp: CMDP, path: str | Path, *, format: Format | None = None) -> None:
     >>> load(path)
     CMDP(8 states, 16 choices, 30 branches, gamma=0.95, maximise reward, strokes <= 5)
     """
+    if not isinstance(cmdp, Units):
+        raise ModelError(
+            f"a {type(cmdp).__name__} is no model: a run is saved by result.save(path), a policy by "
+            "save_policy(path, result.agent())"
+        )
     write(describe(cmdp), path, format=format)
 
 

@@ -93,6 +93,11 @@ def save_policy(path: str | Path, agent: Agent) -> None:
     >>> bool((again.probabilities(3)[1] == agent.probabilities(3)[1]).all())
     True
     """
+    if not isinstance(agent, Agent):
+        raise ModelError(
+            f"a {type(agent).__name__} is no agent: save_policy(path, result.agent()), or result.agent('last_quarter') "
+            "and the like"
+        )
     head = {"format": FORMAT, "model": agent.world.model.fingerprint()}
     arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(head).encode(), np.uint8)}
     arrays |= {name: a for name, a in (("theta", agent.theta), ("policy", agent.policy)) if a is not None}
