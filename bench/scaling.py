@@ -33,9 +33,9 @@ def garnet(n_states: int, branches: int | None, gamma: float) -> fc.CMDP:
     )
 
 
-def new_run(cmdp: fc.CMDP, policy, replicates: int = 1):
+def new_run(cmdp: fc.CMDP, policy, **settings):
     problem = TableWorld.of(cmdp, policy)
-    return fc.PDANPG(outer=10**9, inner=100, pilot=0).run(problem, 0, replicates)
+    return fc.PDANPG(outer=10**9, inner=100, **{"pilot": 0} | settings).run(problem, 0, 1)
 
 
 def resident() -> tuple[float, float]:
@@ -70,6 +70,25 @@ def whole_over_sampler(rounds: int) -> None:
             drawn = sample_many(tables, run.actions[0], run.state.rng[0], 50, work)
             ratios.append(whole / ((time.perf_counter() - began) / drawn))
         print(f"whole run / its sampler, {name}: {statistics.median(ratios):.3f}", flush=True)
+
+
+def critic_over_none(rounds: int) -> None:
+    """A transition of a run with a critic beside one of a run without: H = 100, gamma = 0.99, S = 100 dense."""
+    cmdp = garnet(100, None, 0.99)
+    features = np.random.default_rng(0).standard_normal((cmdp.n_choices, 64)) / 8
+    for name, policy in (("tabular", fc.TabularSoftmax()), ("log-linear, d = 64", fc.LogLinear(features))):
+        runs = [new_run(cmdp, policy, critic=critic) for critic in ("none", "control", "control+start")]
+        works = [run.work() for run in runs]
+        each: list[list[float]] = [[] for _ in runs]
+        for i in range(rounds + 1):
+            for run, work, spans in zip(runs, works, each, strict=True):
+                began, drawn = time.perf_counter(), int(run.state.samples[0])
+                run.advance(0, 20, work)
+                if i > 0:  # the first compiles
+                    spans.append((time.perf_counter() - began) / (int(run.state.samples[0]) - drawn))
+        for critic, spans in zip(("control", "control+start"), each[1:], strict=True):
+            ratio = statistics.median(b / a for a, b in zip(each[0], spans, strict=True))
+            print(f"a transition with critic={critic!r} / without, {name}: {ratio:.3f}", flush=True)
 
 
 @njit
@@ -177,6 +196,7 @@ def main() -> None:
     options = parser.parse_args()
     rounds = 5 if options.quick else 11
     whole_over_sampler(4 * rounds)
+    critic_over_none(4 * rounds)
     log_linear_parts(4 * rounds)
     threads(rounds if options.quick else 5)
     size(options.quick, rounds)

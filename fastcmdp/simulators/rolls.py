@@ -20,7 +20,7 @@ from fastcmdp.errors import ModelError
 from fastcmdp.kernels.callees import NEVER_FROM_C
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE
-from fastcmdp.kernels.learning.least_squares import HEAD, Layout, layout_of, write_products
+from fastcmdp.kernels.learning.least_squares import HEAD, layout_of, write_products
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
 from fastcmdp.kernels.simulator.simulate import (
@@ -187,71 +187,31 @@ def _beginning(reset: Any, fork: Any, forks: bool, n_state: int) -> Any:
     return begin
 
 
-def _sight(features: Any, net: Any, n_features: int, n_rows: int, n_actions: int) -> Any:
-    """Write the features of a state to x and the weights of its actions to z; return their sum, or NaN."""
-
-    @njit(**_INLINED)
-    def see(theta, state, x, z, hidden):  # type: ignore[no-untyped-def]
-        for i in range(n_rows * n_features):
-            x[i] = 0.0
-        features(state, x)
-        live_logits(net, theta, x, n_features, n_rows, hidden, z)
-        return softmax_weights(z, n_actions)
-
-    return see
-
-
-def _critic(layout: Layout, gamma: float) -> Any:
-    """Make z probabilities, read the critic, and put the state on the tape; return where."""
-
-    @njit(**_INLINED)
-    def correct(weights, first, x, z, phi, critic, value, total, tape):  # type: ignore[no-untyped-def]
-        for a in range(layout.n_actions):
-            z[a] /= weights
-        write_products(layout, x, phi, 0)
-        _read_critic(layout, gamma, first, phi, z, critic, value, total)
-        return _write_record(layout, phi, z, tape)
-
-    return correct
-
-
-def _transition(step: Any, m: int, n_actions: int, corrected: bool) -> Any:
-    """Call step and add up what it gives; with a critic, also put it on the tape."""
-
-    @njit(**_INLINED)
-    def move(state, action, rng, costs, total, value, tape, at):  # type: ignore[no-untyped-def]
-        for i in range(m):
-            costs[i] = 0.0
-        reward = step(state, action, rng, costs)
-        total[0] += reward
-        for i in range(m):
-            total[1 + i] += costs[i]
-        if corrected:
-            for f in range(1 + m):
-                total[1 + m + f] -= value[f * n_actions + action]
-            if at >= 0:
-                tape[at], tape[at + 1] = action, reward
-                for i in range(m):
-                    tape[at + 2 + i] = costs[i]
-
-    return move
+@njit(**_INLINED)
+def _record(layout, action, reward, costs, total, value, tape, at):  # type: ignore[no-untyped-def]
+    """What a corrected rollout keeps of a transition: its W, and a line of the tape."""
+    for f in range(layout.n_signals):
+        total[layout.n_signals + f] -= value[f * layout.n_actions + action]
+    if at >= 0:
+        tape[at], tape[at + 1] = action, reward
+        for i in range(layout.n_signals - 1):
+            tape[at + 2 + i] = costs[i]
 
 
 def _loop(
     step: Any, reset: Any, features: Any, fork: Any, policy: Any, n_hidden: int, sizes: tuple[int, int, int, int],
     by_choice: bool, gamma: float, corrected: bool,
 ) -> Any:  # fmt: skip
-    """The loop over the user's functions, of arrays."""
+    """The loop over the user's functions, of arrays.
+
+    What calls those stands here in full: a function between would count references to its arrays in each step.
+    """
     n_state, n_actions, n_features, m = sizes
     n_rows, log_gamma_inverse = n_actions if by_choice else 1, 1.0 / math.log(gamma)
     layout = layout_of(n_features, n_actions, by_choice, 1 + m)
     forks, n_sums = fork is not None, 3 * (1 + m) if corrected else 1 + m
     do_fork: Any = fork if forks else njit(_no_fork)
-    begin, see = (
-        _beginning(reset, do_fork, forks, n_state),
-        _sight(features, policy, n_features, n_rows, n_actions),
-    )
-    correct, move = _critic(layout, gamma), _transition(step, m, n_actions, corrected)
+    begin = _beginning(reset, do_fork, forks, n_state)
 
     @njit(**_PART)
     def body(  # type: ignore[no-untyped-def]
@@ -277,13 +237,21 @@ def _loop(
                 fault[1], fault[2] = t, -1
             weights = 1.0
             if corrected or t > 0 or not fixed:
-                weights = see(theta, state, x, z, hidden)
+                for i in range(n_rows * n_features):
+                    x[i] = 0.0
+                features(state, x)
+                live_logits(policy, theta, x, n_features, n_rows, hidden, z)
+                weights = softmax_weights(z, n_actions)
                 if not weights >= 1.0:
                     fault[0] = FEATURES_FAULT
                     break
             if corrected:
-                at = correct(weights, t == 0, x, z, phi, critic, value, total, tape)
+                for a in range(n_actions):
+                    z[a] /= weights
                 weights = 1.0
+                write_products(layout, x, phi, 0)
+                _read_critic(layout, gamma, t == 0, phi, z, critic, value, total)
+                at = _write_record(layout, phi, z, tape)
                 if t > horizon:
                     break
             if t > 0 or not fixed:
@@ -294,7 +262,14 @@ def _loop(
                 if forks:
                     do_fork(visited[job * n_state : (job + 1) * n_state], 1, rng)
             fault[2] = action  # then step
-            move(state, action, rng, costs, total, value, tape, at)
+            for i in range(m):
+                costs[i] = 0.0
+            reward = step(state, action, rng, costs)
+            total[0] += reward
+            for i in range(m):
+                total[1 + i] += costs[i]
+            if corrected:
+                _record(layout, action, reward, costs, total, value, tape, at)
             if careful and _fault_of(total, 1 + m, state) != 0:
                 break
         if fault[0] == 0:
