@@ -33,9 +33,9 @@ def garnet(n_states: int, branches: int | None, gamma: float) -> fc.CMDP:
     )
 
 
-def new_run(cmdp: fc.CMDP, policy, replicates: int = 1):
+def new_run(cmdp: fc.CMDP, policy):
     problem = TableWorld.of(cmdp, policy)
-    return fc.PDANPG(outer=10**9, inner=100, pilot=0).run(problem, 0, replicates)
+    return fc.PDANPG(outer=10**9, inner=100, pilot=0).run(problem, 0, 1)
 
 
 def resident() -> tuple[float, float]:
