@@ -25,7 +25,7 @@ from fastcmdp.algorithms.primal_dual import CRITICS
 from fastcmdp.assumptions.points import Point
 from fastcmdp.compare import Scales
 from fastcmdp.policies import LogLinear, Policy, TabularSoftmax
-from fastcmdp.results import interval
+from fastcmdp.runs import interval
 
 VARIANTS = {
     "SGD, uniform": {"method": "sgd", "average": "uniform"},

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import fastcmdp as fc
-from fastcmdp.results import interval
+from fastcmdp.runs import interval
 
 MARGIN = 0.05  # of the cost's range, for PD-ANPG
 

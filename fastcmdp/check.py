@@ -134,7 +134,7 @@ def real(
     return number
 
 
-def positive(name: str, value: Any, low: float = 0.0, *, error: Fault = SettingError) -> float:
+def positive(name: str, value: Any, low: float = 0.0) -> float:
     """`value` as a float that is positive, finite and at least ``low``.
 
     Examples
@@ -143,7 +143,7 @@ def positive(name: str, value: Any, low: float = 0.0, *, error: Fault = SettingE
     2.0
     """
     accepted = "a positive number" + (f" of at least {low:g}" if low else "")
-    require(is_number(value) and value > 0 and value >= low, name, value, accepted, error)
+    require(is_number(value) and value > 0 and value >= low, name, value, accepted)
     return float(value)
 
 

@@ -67,11 +67,11 @@ class Entry:
             "name": self.variant.label,
             "budget": self.budget,
             "reward": bootstrap(mixture.reward).to_dict(),
-            **_gap_and_violation(cmdp, best, mixture),
+            **_gap_and_violation(cmdp, mixture),
             "violation_per_replicate": bootstrap(mixture.violation.max(axis=1, initial=0.0)).to_dict(),
             "error": bootstrap(scales.errors(cmdp, mixture)).to_dict(),
             "error_iqm": iqm([scales.errors(cmdp, mixture)]).to_dict(),
-            "last": _gap_and_violation(cmdp, best, last),
+            "last": _gap_and_violation(cmdp, last),
             "feasibility": {
                 "strict": {
                     "share": share((slack >= 0).all(axis=1)),
@@ -85,7 +85,7 @@ class Entry:
             "settings": asdict(result.algorithm),
         }
         entry["last_quarter"] |= {"reward": bootstrap(late.reward).to_dict()}
-        entry["last_quarter"] |= _gap_and_violation(cmdp, best, late)
+        entry["last_quarter"] |= _gap_and_violation(cmdp, late)
         return entry
 
 
@@ -99,7 +99,7 @@ def _least(slack: Float) -> Float:
     return np.asarray(slack.min(axis=-1) if slack.shape[-1] else np.full(slack.shape[:-1], np.nan))
 
 
-def _gap_and_violation(cmdp: CMDP, best: Optimum, averages: Averages) -> dict[str, Any]:
+def _gap_and_violation(cmdp: CMDP, averages: Averages) -> dict[str, Any]:
     def violation(mean: Float) -> Float:
         return np.asarray(excess(cmdp, mean).max(axis=-1, initial=0.0))
 

@@ -78,17 +78,18 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400.0:,.1f} days"
 
 
-def down(value: float, digits: int = 3) -> str:
-    """A largest value that is accepted, in few digits, and rounded so that it is accepted as it stands.
+def down(value: float) -> str:
+    """A largest value that is accepted, in three digits, and rounded so that it is accepted as it stands.
 
     Examples
     --------
     >>> down(2.0**40), down(0.12345)
     ('1.09e+12', '0.123')
     """
-    text = f"{value:.{digits}g}"
-    step = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
-    return text if float(text) <= value else f"{float(text) - step:.{digits}g}"
+    text = f"{value:.3g}"
+    return (
+        text if float(text) <= value else f"{float(text) - 10.0 ** (math.floor(math.log10(value)) - 2):.3g}"
+    )
 
 
 def table(rows: Iterable[Sequence[str]], left: Iterable[int] = (0,), gap: str = "  ") -> str:

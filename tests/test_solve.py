@@ -10,7 +10,7 @@ import pytest
 
 import fastcmdp as fc
 from fastcmdp.errors import SettingError
-from fastcmdp.results import read_run
+from fastcmdp.runs import read_run
 from fastcmdp.runs.scales import Scales
 
 

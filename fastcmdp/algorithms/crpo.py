@@ -69,7 +69,30 @@ MOST_STARTS = 1024  # up to here J sums over the support of rho, beyond over as 
 
 
 @dataclass(frozen=True)
-class CRPO(Algorithm):
+class Rectified(Algorithm):
+    """Settings that CRPO's two forms share, as they describe them."""
+
+    outer: int = 1000
+    inner: int = 1000
+    alpha: float | None = None
+    tol: float | Sequence[float] | None = None
+    c_alpha: float = 1.0
+    c_tol: float = 0.3
+
+    output: ClassVar[Output] = Output(some=True)
+
+    def __post_init__(self) -> None:
+        self.check({"outer": 1, "inner": 1}, ("c_alpha", "c_tol"), ("alpha",))
+        holds = self.tol is None or (is_finite(self.tol) and bool((np.asarray(self.tol) >= 0).all()))
+        require(holds, "tol", self.tol, "a number of at least 0, or one a constraint,")
+
+    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
+        """Transitions of one outer step: K_in."""
+        return float(self.inner)
+
+
+@dataclass(frozen=True)
+class CRPO(Rectified):
     """Settings of CRPO with function approximation.
 
     The critic has the features of the policy class. For ``ReluSoftmax`` this is the neural CRPO: actor and critics are
@@ -119,12 +142,6 @@ class CRPO(Algorithm):
     (True, False)
     """
 
-    outer: int = 1000
-    inner: int = 1000
-    alpha: float | None = None
-    tol: float | Sequence[float] | None = None
-    c_alpha: float = 1.0
-    c_tol: float = 0.3
     rate: float | None = None
     c_step: float = 1.0
     radius: float | None = None
@@ -133,7 +150,6 @@ class CRPO(Algorithm):
     name: ClassVar[str] = "crpo"
     version: ClassVar[int] = 2
     simulation: ClassVar[Literal["rollouts", "corrected", "chains", ""]] = "chains"
-    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (5e-6, 5e-4),
         "c_alpha": (0.2, 5.0),
@@ -142,13 +158,9 @@ class CRPO(Algorithm):
     }
 
     def __post_init__(self) -> None:
-        self.check({"outer": 1, "inner": 1}, ("c_alpha", "c_tol", "c_step"), ("alpha", "rate", "radius"))
-        check_tolerance(self.tol)
+        super().__post_init__()
+        self.check(positive=("c_step",), optional=("rate", "radius"))
         check_words(self, {"carry_over": (True, False)})
-
-    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
-        """Transitions of one outer step: K_in."""
-        return float(self.inner)
 
     @classmethod
     def for_epsilon(
@@ -185,12 +197,6 @@ class CRPO(Algorithm):
         radius = 2.0 * math.sqrt(world.policy.reach) * horizon
         rule = Averaged(self.rate or self.c_step / (2.0 * bound), self.radius or radius)
         return CRPORun(self, world, seed, replicates, rule)
-
-
-def check_tolerance(tol: Any) -> None:
-    """Raise a SettingError unless tol is None, a number of at least 0, or several."""
-    holds = tol is None or (is_finite(tol) and bool((np.asarray(tol) >= 0).all()))
-    require(holds, "tol", tol, "a number of at least 0, or one a constraint,")
 
 
 def scheduled(

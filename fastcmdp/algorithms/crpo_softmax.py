@@ -22,12 +22,12 @@ measured values (``fastcmdp/algorithms/crpo.py``). With ``alpha=`` and ``tol=`` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fastcmdp.algorithms.base import Algorithm, Output, check_words
-from fastcmdp.algorithms.crpo import CRPORun, check_tolerance, scheduled
+from fastcmdp.algorithms.base import check_words
+from fastcmdp.algorithms.crpo import CRPORun, Rectified, scheduled
 from fastcmdp.check import require
 from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.learning.td import Decaying
@@ -38,7 +38,7 @@ _DELAY = 4.0  # visits of a choice, on average, before its rate has fallen to a 
 
 
 @dataclass(frozen=True)
-class CRPOSoftmax(Algorithm):
+class CRPOSoftmax(Rectified):
     """Settings of CRPO with tabular softmax policies.
 
     Parameters
@@ -76,12 +76,6 @@ class CRPOSoftmax(Algorithm):
     (True, False)
     """
 
-    outer: int = 1000
-    inner: int = 1000
-    alpha: float | None = None
-    tol: float | Sequence[float] | None = None
-    c_alpha: float = 1.0
-    c_tol: float = 0.3
     sigma: float = 1.0
     rate: float = 0.5
     delay: float | None = None
@@ -91,7 +85,6 @@ class CRPOSoftmax(Algorithm):
     name: ClassVar[str] = "crpo-softmax"
     version: ClassVar[int] = 3
     tabular_only: ClassVar[bool] = True
-    output: ClassVar[Output] = Output(some=True)
     constants: ClassVar[Mapping[str, tuple[float, float]]] = {
         "c_in": (0.001, 0.1),
         "c_alpha": (0.2, 5.0),
@@ -100,18 +93,12 @@ class CRPOSoftmax(Algorithm):
     }
 
     def __post_init__(self) -> None:
-        self.check(
-            {"outer": 1, "inner": 1}, ("c_alpha", "c_tol", "c_step", "sigma", "rate"), ("alpha", "delay")
-        )
+        super().__post_init__()
+        self.check(positive=("c_step", "sigma", "rate"), optional=("delay",))
         for name in ("sigma", "rate"):
             value = getattr(self, name)
             require(value <= 1.0, name, value, "a number above 0 and up to 1")
-        check_tolerance(self.tol)
         check_words(self, {"carry_over": (True, False)})
-
-    def outer_samples(self, cmdp: CMDP | Simulator) -> float:
-        """Transitions of one outer step: K_in."""
-        return float(self.inner)
 
     @classmethod
     def for_epsilon(

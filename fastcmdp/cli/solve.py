@@ -32,8 +32,7 @@ from fastcmdp.cli.models import Source, on_model
 from fastcmdp.cli.progress import reporting
 from fastcmdp.envs.spec import parse_settings
 from fastcmdp.errors import SettingError
-from fastcmdp.results import Result
-from fastcmdp.runs import read_run
+from fastcmdp.runs import Result, read_run
 from fastcmdp.solve import load_run
 from fastcmdp.solve import resume as go_on
 from fastcmdp.solve import solve as run

@@ -140,7 +140,7 @@ def optimum(
     ranges = _attainable(cmdp, pool)
     pool.what = "Slater value"
     least_violating = _least_violating(cmdp, pool, method)
-    check_feasible(cmdp, pool, ranges, least_violating, method)
+    check_feasible(cmdp, ranges, least_violating, method)
     slater = math.inf if least_violating is None else float(least_violating.raw[1:].min())
     pool.what, pool.gap = "multipliers", math.inf
     answer = _constrained(cmdp, pool, min(0.0, slater), method)

@@ -23,9 +23,7 @@ NEARLY = 1e-6  # room on the scale of (1-gamma) J below which a warning is due
 MOST_SUBSETS = 200  # of constraints that are tried for a smallest conflict
 
 
-def check_feasible(
-    cmdp: CMDP, pool: Pool, ranges: Floats, least_violating: Answer | None, method: str
-) -> None:
+def check_feasible(cmdp: CMDP, ranges: Floats, least_violating: Answer | None, method: str) -> None:
     """Raise InfeasibleError when no policy meets all constraints; warn when hardly one does.
 
     ``ranges`` are the least and greatest values of each signal, ``least_violating`` solves the Slater problem.

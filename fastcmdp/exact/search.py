@@ -45,7 +45,7 @@ def decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterato
 
     Of the optimum, what is known when Ctrl-C comes is a candidate too, marked as not finished.
     """
-    line = _line_of(cmdp, pool, aim)
+    line = _line_of(cmdp, aim)
     search: _OnLine | _ByCuts = _ByCuts(pool, aim, notes) if line is None else _OnLine(pool, line)
     try:
         outcome = search.run()
@@ -57,7 +57,7 @@ def decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterato
         yield outcome
 
 
-def _line_of(cmdp: CMDP, pool: Pool, aim: Aim) -> Line | None:
+def _line_of(cmdp: CMDP, aim: Aim) -> Line | None:
     """The line of one multiplier, or of two that share a common slack; both ends in the pool; else None.
 
     The pool begins with a best response to each signal in turn.

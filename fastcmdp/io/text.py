@@ -30,7 +30,6 @@ from fastcmdp.files import Unpacked
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 PIECE = 1 << 20  # bytes of text at a time

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastcmdp.kernels.dispatch import generic
-from fastcmdp.kernels.jit import kernel, reassociated
+from fastcmdp.kernels.jit import inlined, kernel, reassociated
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 
 _LEAST_SCALE = 1e-3  # costs three of sixteen digits
@@ -46,6 +46,14 @@ def settle(z, owed, omega, scale, total, n):
         omega[i] += total * z[i] - owed[i]
         z[i] *= scale
         owed[i] = 0.0
+
+
+@inlined
+def _into_ball(scale, square, radius):
+    """The scale, and the squared length of the iterate, after its projection; not a number where the length is none."""
+    if square <= radius * radius:
+        return scale, square
+    return scale * (radius / math.sqrt(square) if math.isfinite(square) else math.nan), radius * radius
 
 
 @generic("scores")
@@ -76,9 +84,7 @@ def projected_lazy(scores, solver, target, n_steps, n_slots, inner, omega):
             z[slot[k]] -= change * value[k]
             owed[slot[k]] -= later * value[k]
         square += push * (push * length - 2.0 * product)
-        if not square <= radius * radius:  # also where it is not a number
-            scale *= radius / math.sqrt(square) if math.isfinite(square) else math.nan
-            square = radius * radius
+        scale, square = _into_ball(scale, square, radius)
         total += weight[h] * scale
         if scale < _LEAST_SCALE:
             settle(z, owed, omega, scale, total, n_slots)
@@ -118,9 +124,7 @@ def projected_dense(scores, solver, target, n_steps, n_slots, inner, omega):
         change = push / scale
         _move(dense[h], z, owed, change, change * total)
         square += push * (push * length - 2.0 * product)
-        if not square <= radius * radius:
-            scale *= radius / math.sqrt(square) if math.isfinite(square) else math.nan
-            square = radius * radius
+        scale, square = _into_ball(scale, square, radius)
         total += weight[h] * scale
         if scale < _LEAST_SCALE:
             settle(z, owed, omega, scale, total, d)

@@ -29,13 +29,13 @@ from fastcmdp.kernels.sampling.lanes import (
     next_of_lane,
     take_streams,
 )
-from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import LEFT, count_down, geometric_horizon
 from fastcmdp.kernels.sampling.tables import branch_row, draw_action, draw_label, draw_start, prepare_row
 from fastcmdp.kernels.streams import LANES
-from fastcmdp.kernels.words import ONE, U64
+from fastcmdp.kernels.words import U64
 
-# Transitions left of the segment, and the pair that a transition leads to.
-_LEFT, NEXT = N_SECTIONS * LANES, (N_SECTIONS + 1) * LANES
+# LEFT is what is left of the segment, as of a rollout; here, the pair that a transition leads to.
+NEXT = (N_SECTIONS + 1) * LANES
 N_WORDS = (N_SECTIONS + 2) * LANES
 
 
@@ -45,7 +45,7 @@ def load_chains(rng, chain, choice_word, words, lane):
     take_streams(lane, rng)
     for i in range(LANES):
         lane[CHOICE + i] = U64(chain[0, i])
-        lane[_LEFT + i] = U64(chain[1, i])
+        lane[LEFT + i] = U64(chain[1, i])
         lane[ROW + i] = choice_word[words * lane[CHOICE + i]]
 
 
@@ -55,16 +55,16 @@ def store_chains(rng, chain, lane):
     leave_streams(lane, rng)
     for i in range(LANES):
         chain[0, i] = np.int64(lane[CHOICE + i])
-        chain[1, i] = np.int64(lane[_LEFT + i])
+        chain[1, i] = np.int64(lane[LEFT + i])
 
 
 @inlined
 def restart_chains(tables, actions, start_entry, entry, choice_word, words, log_gamma_inverse, lane, n):
     """Begin a segment in those of lanes 0..n-1 whose segment is over."""
     for i in range(n):
-        if lane[_LEFT + i] != U64(0):
+        if lane[LEFT + i] != U64(0):
             continue
-        lane[_LEFT + i] = U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
+        lane[LEFT + i] = U64(geometric_horizon(next_of_lane(lane, i), log_gamma_inverse) + 1)
         word = next_of_lane(lane, i)
         code = draw_start(start_entry, branch_bits(entry, word))
         prepare_row(actions, tables, code)
@@ -93,13 +93,10 @@ def move_on(choice_word, words, lane, n, pair, n_pairs):
     The last pair of a segment has the law nu, whatever the segment before. Return how many segments have ended,
     and how many pairs stand in ``pair`` (no more than it holds).
     """
-    ended = U64(0)
-    for i in range(n):
-        lane[_LEFT + i] -= ONE
-        ended += U64(lane[_LEFT + i] == U64(0))
+    ended = count_down(lane, n)
     if ended != U64(0):
         for i in range(n):
-            if lane[_LEFT + i] == U64(0) and n_pairs < pair.shape[0]:
+            if lane[LEFT + i] == U64(0) and n_pairs < pair.shape[0]:
                 pair[n_pairs] = np.int64(lane[CHOICE + i])
                 n_pairs += 1
     for i in range(n):

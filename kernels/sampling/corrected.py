@@ -34,18 +34,24 @@ from fastcmdp.kernels.sampling.lanes import (
     give_back_streams,
     next_of_lane,
     retire,
-    take_streams,
 )
-from fastcmdp.kernels.sampling.rollouts import geometric_horizon
+from fastcmdp.kernels.sampling.rollouts import (
+    JOB,
+    LEFT,
+    NO_JOB,
+    STREAM,
+    begin_idle,
+    count_down,
+    geometric_horizon,
+)
 from fastcmdp.kernels.sampling.tables import WIDTH, branch_row, draw_action, draw_start, state_of_row
 from fastcmdp.kernels.stop import leaves
 from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.words import HALF, LOW, ONE, TWO, U64
 
-# Transitions left, the job, the stream that the lane began with, the pair before the one at hand, whether it wanders.
-_LEFT, _JOB, _STREAM, _PAIR, _WANDERS = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 5))
+# After the sections of ``rollouts``: the pair before the one at hand, whether the lane wanders.
+_PAIR, _WANDERS = (k * LANES for k in range(N_SECTIONS + 3, N_SECTIONS + 5))
 _N_WORDS = (N_SECTIONS + 5) * LANES
-_NO_JOB = np.uint64(2**64 - 1)
 
 
 @generic("entry", inline=True)
@@ -116,11 +122,7 @@ def _step_lanes(
         total[LANES + i] += choice_signal[q + TWO]
         for k in range(2, n_signals):
             total[k * LANES + i] += choice_signal[q + U64(k + 1)]
-    ended = U64(0)
-    for i in range(n):
-        lane[_LEFT + i] -= ONE
-        ended += U64(lane[_LEFT + i] == U64(0))
-    return ended
+    return count_down(lane, n)
 
 
 @kernel
@@ -149,12 +151,8 @@ def corrected_rollouts(
     choice_word, choice_signal, words = record[0], record[1], U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
-    take_streams(lane, rng)
-    for i in range(LANES):
-        lane[_LEFT + i] = U64(0)
-        lane[_JOB + i] = _NO_JOB
-        lane[_STREAM + i] = U64(i)
-        lane[_WANDERS + i] = U64(0)
+    begin_idle(lane, rng)
+    lane[_WANDERS : _WANDERS + LANES] = U64(0)
     n = LANES
     next_job = 0
     transitions = 0
@@ -168,18 +166,18 @@ def corrected_rollouts(
         if ended != U64(0):
             i = 0
             while i < n:
-                if lane[_LEFT + i] != U64(0):
+                if lane[LEFT + i] != U64(0):
                     i += 1
                     continue
-                job = lane[_JOB + i]
-                if job != _NO_JOB:
+                job = lane[JOB + i]
+                if job != NO_JOB:
                     beyond = lane[CHOICE + i]  # the pair after the last, whose record has been added
                     s = choice_state[beyond]
                     for k in range(n_signals):
                         excess = choice_signal[words * beyond + U64(k + 1)]
                         out_total[job, k] = total[k * LANES + i] - excess + gamma * mean[s, k]
                     out_choice[job] = np.int64(lane[_PAIR + i])
-                    lane[_JOB + i] = _NO_JOB
+                    lane[JOB + i] = NO_JOB
                 if next_job == n_jobs:
                     n -= 1
                     retire(lane, total, i, n)
@@ -191,8 +189,8 @@ def corrected_rollouts(
                     word = next_of_lane(lane, i)
                     code = draw_start(start_entry, branch_bits(entry, word))
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                lane[_JOB + i] = U64(next_job)
-                lane[_LEFT + i] = U64(horizon + 1)
+                lane[JOB + i] = U64(next_job)
+                lane[LEFT + i] = U64(horizon + 1)
                 lane[_WANDERS + i] = wanders
                 lane[CHOICE + i] = q
                 s = choice_state[q]
@@ -218,5 +216,5 @@ def corrected_rollouts(
                 total, seen, at, n,
             )  # fmt: skip
         n_seen = at + n
-    give_back_streams(lane, _STREAM, rng)
+    give_back_streams(lane, STREAM, rng)
     return n_seen, transitions

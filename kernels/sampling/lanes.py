@@ -4,8 +4,9 @@ Everything about a lane stands in one array of 64-bit words, section after secti
 sections do not overlap, and advances all streams with vector instructions (1.4 times faster). Whoever walks adds
 sections after these.
 
-The stages that draw a branch and an action stand in each walk (`rollouts`, `chains`, `truncated`): shared as a
-function of the tables, they cost 1.1 to 1.4 times as much, for the references to its arrays are then counted.
+The stages that draw a branch and an action stand in each walk (`rollouts`, `chains`, `trajectories`, `truncated`):
+shared as a function of the tables, they cost 1.1 to 1.4 times as much, for the references to its arrays are then
+counted.
 """
 
 from __future__ import annotations

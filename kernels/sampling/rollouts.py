@@ -42,15 +42,35 @@ from fastcmdp.kernels.streams import LANES, to_unit
 from fastcmdp.kernels.words import ONE, TWO, U64
 
 # Transitions left, the job, the stream that the lane began with.
-_LEFT, _JOB, _STREAM = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 3))
+LEFT, JOB, STREAM = (k * LANES for k in range(N_SECTIONS, N_SECTIONS + 3))
 _N_WORDS = (N_SECTIONS + 3) * LANES
-_NO_JOB = np.uint64(2**64 - 1)
+NO_JOB = np.uint64(2**64 - 1)
 
 
 @inlined
 def geometric_horizon(word, log_gamma_inverse):
     """T = floor(log(1 - U) / log gamma): transitions of a rollout, in {0, 1, 2, ...}."""
     return np.int64(math.log(1.0 - to_unit(word)) * log_gamma_inverse)
+
+
+@inlined
+def begin_idle(lane, rng):
+    """Take up the streams; no lane has a job."""
+    take_streams(lane, rng)
+    for i in range(LANES):
+        lane[LEFT + i] = U64(0)
+        lane[JOB + i] = NO_JOB
+        lane[STREAM + i] = U64(i)
+
+
+@inlined
+def count_down(lane, n):
+    """Lanes 0..n-1 have made a transition; return how many of them have none left."""
+    ended = U64(0)
+    for i in range(n):
+        lane[LEFT + i] -= ONE
+        ended += U64(lane[LEFT + i] == U64(0))
+    return ended
 
 
 @inlined
@@ -71,11 +91,7 @@ def _step_lanes(tables, actions, branch_entry, entry, choice_word, choice_number
         total[LANES + i] += choice_number[q + TWO]
         for k in range(2, tables.n_signals):
             total[k * LANES + i] += choice_number[q + U64(k + 1)]
-    ended = U64(0)
-    for i in range(n):
-        lane[_LEFT + i] -= ONE
-        ended += U64(lane[_LEFT + i] == U64(0))
-    return ended
+    return count_down(lane, n)
 
 
 @kernel
@@ -97,11 +113,7 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     choice_word, choice_number, words = tables.choice_word, tables.choice_number, U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)
     total = np.zeros(max(n_signals, 2) * LANES)
-    take_streams(lane, rng)
-    for i in range(LANES):
-        lane[_LEFT + i] = U64(0)
-        lane[_JOB + i] = _NO_JOB
-        lane[_STREAM + i] = U64(i)
+    begin_idle(lane, rng)
     n = LANES
     next_job = 0
     transitions = 0
@@ -114,15 +126,15 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
         if ended != U64(0):
             i = 0
             while i < n:
-                if lane[_LEFT + i] != U64(0):
+                if lane[LEFT + i] != U64(0):
                     i += 1
                     continue
-                job = lane[_JOB + i]
-                if job != _NO_JOB:
+                job = lane[JOB + i]
+                if job != NO_JOB:
                     for k in range(n_signals):
                         out_total[job, k] = total[k * LANES + i]
                     out_choice[job] = np.int64(lane[CHOICE + i])
-                    lane[_JOB + i] = _NO_JOB
+                    lane[JOB + i] = NO_JOB
                 if next_job == n_jobs:
                     n -= 1
                     retire(lane, total, i, n)
@@ -136,8 +148,8 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
                         code = draw_start(start_entry, branch_bits(entry, word))
                     prepare_row(actions, tables, code)
                     q = draw_action(entry, code, action_bits(entry, lane, i, word))
-                lane[_JOB + i] = U64(next_job)
-                lane[_LEFT + i] = U64(horizon)
+                lane[JOB + i] = U64(next_job)
+                lane[LEFT + i] = U64(horizon)
                 lane[CHOICE + i] = q
                 q *= words
                 lane[ROW + i] = choice_word[q]
@@ -158,5 +170,5 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
             ended = _step_lanes(
                 tables, actions, branch_entry, entry, choice_word, choice_number, words, lane, total, n
             )
-    give_back_streams(lane, _STREAM, rng)
+    give_back_streams(lane, STREAM, rng)
     return transitions
