@@ -431,6 +431,14 @@ def test_an_offset_of_the_reward_changes_nothing(cmdp):
     assert np.abs(10 * gaps[1] - gaps[0]).max() < 0.1 * fc.optimum(cmdp).reward
 
 
+def test_the_best_point_that_meets_the_limits(cmdp):
+    result = fc.solve(cmdp, fc.PDANPG(outer=80, inner=9, pilot=5), trace=8, replicates=3)
+    for r, reward in enumerate(result.best_feasible.reward):
+        values = result.trace.values[r]
+        meets = [value[0] for value in values if (cmdp.slack(value) >= 0).all()]
+        assert reward == pytest.approx(max(meets)) if meets else np.isnan(reward)
+
+
 def test_late_mixture_policy_and_unfinished_runs(cmdp):
     result = fc.solve(cmdp, fc.PDANPG(outer=80, inner=9, pilot=5), trace=8)
     value = fc.evaluate(cmdp, result.policy("last_quarter"))

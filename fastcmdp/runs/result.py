@@ -240,6 +240,21 @@ class Result:
         """The last iterate alone, exactly evaluated."""
         return self._at(np.full(self.samples.shape, max(self.trace.done - 1, 0)))
 
+    @property
+    def best_feasible(self) -> Averages:
+        """Of the policies at the trace points that meet the limits, the one with the largest J_r; NaN if none."""
+        feasible = (self.cmdp.slack(self.trace.values) >= 0).all(axis=2) & np.isfinite(self.trace.reward)
+        averages = self._at(np.where(feasible, self.trace.reward, -np.inf).argmax(axis=1))
+        for part in (
+            averages.reward,
+            averages.constraints,
+            averages.duals,
+            averages.gap,
+            averages.violation,
+        ):
+            part[~feasible.any(axis=1)] = np.nan
+        return averages
+
     def _at(self, points: Int) -> Averages:
         rows = np.arange(len(points))
         return self._made(self.trace.values[rows, points], self.trace.duals[rows, points], "exact")
