@@ -341,8 +341,7 @@ def test_a_file_with_other_code_is_not_believed(tmp_path: Path) -> None:
     python(SIGNED, NUMBA_CACHE_DIR=str(tmp_path))
     (signed,) = cached(tmp_path, "to_unit") - {unsigned}
     shutil.copy(signed, unsigned)
-    assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0.5", "0.25"]
-    unsigned.write_bytes(b"damaged")
+    signed.write_bytes(b"damaged")
     assert python(UNSIGNED + SIGNED, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0.5", "0.25"]
 
 
