@@ -114,15 +114,18 @@ def test_solve_prints_the_summary_and_nothing_else(cli):
 
 def test_options_reach_the_model_and_the_run(cli):
     arguments = ["--gamma", 0.9, "--limit", 3.5]
-    for own in ("dual_estimate=inner", "zeta=0.125", "dual=pi", "critic=control"):
+    for own in ("dual_estimate=inner", "zeta=0.125", "dual=pi"):
         arguments += ["--set", own]
-    found = cli("solve", *SMALL, "--json", "--algorithm", "pd-anpg", "--threads", 1, *arguments).object()
+    command = ["solve", *SMALL, "--json", "--algorithm", "pd-anpg", "--threads", 1]
+    found = cli(*command, *arguments).object()
     assert found["model"]["gamma"] == 0.9
     assert found["limits"][0]["limit"] == 3.5
     settings = found["algorithms"][0]["settings"]
     assert (settings["dual_estimate"], settings["zeta"], settings["inner"]) == ("inner", 0.125, 10)
-    assert (settings["dual"], settings["critic"]) == ("pi", "control")
+    assert (settings["dual"], settings["critic"]) == ("pi", "none")
     assert found["algorithms"][0]["replicates"] == 2
+    found = cli(*command, "--set", "critic=control").object()
+    assert found["algorithms"][0]["settings"]["critic"] == "control"
 
 
 def test_defaults_are_the_settings_class_and_four_replicates(cli, monkeypatch):

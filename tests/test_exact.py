@@ -30,6 +30,7 @@ from fastcmdp.exact import (
     state_occupancy,
     values,
 )
+from fastcmdp.exact.evaluation import occupancy_each
 
 METHODS = ["lp", "decomposition"]
 
@@ -430,6 +431,18 @@ def test_many_policies_at_once(n_states):
     assert np.concatenate(chunks).tolist() == together.tolist()  # to the last bit
     assert evaluate(cmdp, policies[60]).raw.tolist() == together[60].tolist()
     assert evaluate_many(cmdp, policies[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("method", ["direct", "iterative"])
+def test_occupancies_at_once_have_the_bits_of_each(method):
+    cmdp = random_model(4, n_states=30, m=2)
+    policies = [random_policy(cmdp, seed) for seed in range(5)]
+    starts = np.array([occupancy(cmdp, policy) for policy in policies[::-1]])
+    for begin in (None, starts):
+        together = occupancy_each(cmdp, policies, method, begin)
+        for k, policy in enumerate(policies):
+            start = None if begin is None else begin[k]
+            assert together[k].tolist() == occupancy(cmdp, policy, method=method, start=start).tolist()
 
 
 def test_policy_given_as_a_table():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import fastcmdp as fc
 from fastcmdp.algorithms.base import Algorithm
@@ -65,7 +66,7 @@ CASES: dict[str, Callable[[], tuple[Any, Algorithm, Policy | None]]] = {
     "a rollout with a critic": lambda: (patient(1 - 1e-12), fc.PDANPGCV(outer=2, inner=1), None),
     "many rollouts": lambda: (patient(0.9999), fc.PDANPG(outer=2, inner=10**7, pilot=0), None),
     "rows made where a draw needs them": lambda: (
-        patient(1 - 1e-12), fc.PDANPG(outer=2, inner=1, pilot=0), fc.LogLinear(FEATURES),
+        patient(1 - 1e-12), fc.PDANPG(outer=2, inner=1, pilot=0), fc.LogLinear(sp.csr_array(FEATURES)),
     ),
     "rollouts from every choice": lambda: (patient(1 - 1e-12), fc.NPGPDSoftmax(outer=2), None),
     "truncated rollouts": lambda: (patient(1 - 1e-10), fc.PMDPD(outer=2), None),
@@ -84,7 +85,7 @@ def test_a_long_outer_step_is_undone_at_once(name: str, monkeypatch: pytest.Monk
     ordinary = SWIM if isinstance(model, fc.CMDP) else fc.simulators.marketing()
     fc.solve(ordinary, settings.shortest(), policy=policy)  # compiled before the clock runs
     fresh = start(model, settings, policy or default_policy(model), 5, 2, 1, False)
-    press_at_work(monkeypatch, 2, 2.0)  # late enough for a busy machine to have begun the step
+    press_at_work(monkeypatch, 2, 0.5)  # late enough for a busy machine to have begun the step
     began = time.monotonic()
     result = fc.solve(model, settings, policy=policy, seed=5, replicates=2, trace=1, optimum=False, threads=2)
     assert time.monotonic() - began < LIMIT

@@ -26,7 +26,8 @@ FIELDS = (
 )  # fmt: skip
 SETTINGS: dict[str, PrimalDual] = {
     "control": fc.PDANPG(outer=8, inner=6, pilot=3, critic="control"),
-    "start": fc.PDANPG(outer=8, inner=6, pilot=3, critic="control+start", dual="pi"),
+    "start": fc.PDANPG(outer=8, inner=6, pilot=3, critic="control+start"),
+    "controlled": fc.PDANPG(outer=8, inner=6, pilot=3, critic="control+start", dual="pi"),
     "inner estimate": fc.PDANPG(outer=8, inner=5, pilot=2, critic="control+start", dual_estimate="inner"),
     "one inner step": fc.PDANPG(outer=8, inner=1, pilot=2, critic="control+start"),
     "constant steps": fc.PDANPG(
@@ -217,7 +218,7 @@ def test_samples_are_those_that_are_expected(critic: Any) -> None:
     [
         (fc.envs.garnet(n_states=20), fc.TabularSoftmax()),
         (fc.envs.garnet(n_states=20), fc.LogLinear(np.random.default_rng(0).normal(size=(80, 6)))),
-        (fc.simulators.tandem_queue(gamma=0.8), fc.NeuralSoftmax(hidden=(6,))),
+        (fc.simulators.tandem_queue(gamma=0.8), fc.LogLinear()),
     ],
     ids=["table", "features", "simulator"],
 )

@@ -22,6 +22,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numba import jit, njit
 from test_estimators import FAILS, HOLDS, law_test, mean_test, p_value
 
@@ -276,11 +277,11 @@ def test_an_evaluation_is_the_students_interval_of_its_own_streams() -> None:
 
 @pytest.mark.parametrize("rollouts", [3, 10])
 def test_intervals_of_few_rollouts_cover(rollouts: int) -> None:
-    """Normal values, where t is exact: 0.99 of 4,000 intervals, with a standard deviation of 0.0016."""
+    """Normal values, where t is exact: 0.99 of 2,000 intervals, with a standard deviation of 0.0022."""
     simulator = make(with_step("return draws.normal(rng)"), **NOISE)
     values = [
         simulator.evaluate(fc.LogLinear(), rollouts=rollouts, seed=k, confidence=0.99, threads=1)
-        for k in range(4000)
+        for k in range(2000)
     ]
     covered = np.mean([v.reward_interval[0] < 0.0 < v.reward_interval[1] for v in values])
     assert abs(covered - 0.99) < 0.005  # the normal quantile covers 0.971 of ten, and 0.876 of three
@@ -668,12 +669,10 @@ def test_faults_of_features_are_named(features: Any, message: str) -> None:
 def test_features_are_zeros_when_called() -> None:
     """So that one-hot features need to set their 1 only."""
     sets = make(state_features=with_features("out[int(3.0 * state[0])] = 1.0"), n_features=3)
-    adds = make(state_features=with_features("out[int(3.0 * state[0])] += 1.0"), n_features=3)
     both = make(state_features=with_features("out[:] = 0.0; out[int(3.0 * state[0])] = 1.0"), n_features=3)
     settings = fc.PDANPG(outer=20, inner=10, pilot=2)
-    found = [bits(fc.solve(simulator, settings)) for simulator in (sets, adds, both)]
-    assert found[0] == found[2]
-    assert found[1] == found[2]
+    found = [bits(fc.solve(simulator, settings)) for simulator in (sets, both)]
+    assert found[0] == found[1]
 
 
 def test_a_loop_is_compiled_once_for_the_same_functions(queue: fc.Simulator) -> None:
@@ -937,6 +936,12 @@ class Walk(gymnasium.Env):  # type: ignore[misc]
         return (self.at, earned, end, info) if self.fault == "four" else (self.at, earned, end, False, info)
 
 
+@pytest.fixture(scope="module")
+def walk() -> fc.Simulator:
+    """One for several tests: each has a loop to compile."""
+    return fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
+
+
 def walk_table() -> fc.CMDP:
     p = np.zeros((4, 2, 4))
     for s in range(3):
@@ -948,10 +953,9 @@ def walk_table() -> fc.CMDP:
     return fc.CMDP.from_arrays(p, reward, np.array([[0, 1.0]] * 3 + [[0, 0]]), 0.8, start=0, limits=[1.5])
 
 
-def test_a_gymnasium_environment_agrees_with_its_table() -> None:
+def test_a_gymnasium_environment_agrees_with_its_table(walk: fc.Simulator) -> None:
     """J, occupancy and advantages under the uniform policy; as above, p > 5e-5 and controls that must fail."""
-    table, n = walk_table(), 3000
-    simulator = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5])
+    table, n, simulator = walk_table(), 3000, walk
     assert (simulator.n_actions, simulator.n_features) == (2, 5)
     run = make_run(simulator, fc.LogLinear(), fc.PDANPG(inner=n, pilot=1, dual_estimate="inner"))
     work = run.work()
@@ -994,10 +998,9 @@ def test_copies_of_an_environment_draw_on_their_own() -> None:
     assert kept[2] == 1.0
 
 
-def test_gymnasium_runs_have_the_same_bits_on_any_number_of_threads() -> None:
-    simulator = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
+def test_gymnasium_runs_have_the_same_bits_on_any_number_of_threads(walk: fc.Simulator) -> None:
     settings = fc.PDANPG(outer=4, inner=5, pilot=1)
-    one, two = (fc.solve(simulator, settings, replicates=3, threads=threads) for threads in (1, 2))
+    one, two = (fc.solve(walk, settings, replicates=3, threads=threads) for threads in (1, 2))
     assert bits(one) == bits(two)
 
 
@@ -1163,15 +1166,14 @@ def test_costs_are_of_the_actions_of_the_environment() -> None:
     assert third.fingerprint() == simulator.fingerprint()
 
 
-def test_a_gymnasium_run_goes_on_from_its_file(tmp_path: Path) -> None:
+def test_a_gymnasium_run_goes_on_from_its_file(walk: fc.Simulator, tmp_path: Path) -> None:
     settings, path = fc.PDANPG(outer=6, inner=5, pilot=1), tmp_path / "run.npz"
-    simulator = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
-    whole = fc.solve(simulator, settings)
+    whole = fc.solve(walk, settings)
 
     def interrupt(progress: Any) -> None:
         raise KeyboardInterrupt
 
-    fc.solve(simulator, settings, piece=2, progress=interrupt, checkpoint=path)
+    fc.solve(walk, settings, piece=2, progress=interrupt, checkpoint=path)
     again = fc.GymSimulator(Walk, gamma=0.8, limits=[1.5], trial=50)
     assert bits(fc.resume(fc.load_run(path, again))) == bits(whole)
     with pytest.raises(fc.ModelError, match="another model"):
@@ -1266,7 +1268,7 @@ def test_results_on_tables_keep_their_bits_when_pickled() -> None:
     """Also where actions are made on demand from theta, which they must share with the run."""
     cmdp = fc.envs.garnet(n_states=300, n_actions=3, gamma=0.5)
     settings = fc.PDANPG(outer=4, inner=3, pilot=1)
-    policy = fc.LogLinear(np.random.default_rng(0).standard_normal((cmdp.n_choices, 3)))
+    policy = fc.LogLinear(sp.csr_array(np.random.default_rng(0).standard_normal((cmdp.n_choices, 3))))
     whole = fc.solve(cmdp, settings, policy=policy)
 
     def interrupt(progress: Any) -> None:

@@ -63,7 +63,7 @@ def test_a_script_without_a_main_guard_is_told_at_once(tmp_path):
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     """A folder of which another process has one task under way; that process."""
-    monkeypatch.setattr(claims, "LEASE", 5.0)
+    monkeypatch.setattr(claims, "LEASE", 3.0)
     path = tmp_path / "out"
     made = prepare.prepare(small(), Store(path), False, lambda _: None)
     command = [sys.executable, "-c", HOLDER, str(path), made.name[1].decode()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -207,10 +208,18 @@ def occupancy(
     >>> print(occupancy(cmdp, [0.25, 0.75]))
     [0.25 0.75]
     """
-    pi = table_of(cmdp).action_probabilities(action_probabilities)
-    if start is not None:
-        start = np.add.reduceat(np.asarray(start, dtype=np.float64), cmdp.state_to_choice[:-1])
-    return cast(Floats, occupancies(cmdp, pi[None], method, start)[0][cmdp.choice_state] * pi)
+    starts = None if start is None else np.asarray(start, dtype=np.float64)[None]
+    return cast(Floats, occupancy_each(cmdp, [action_probabilities], method, starts)[0])
+
+
+def occupancy_each(
+    cmdp: CMDP, policies: Sequence[ArrayLike], method: Method = "auto", starts: Floats | None = None
+) -> Floats:
+    """`occupancy` of each of some policies, float64[n, C], at once; the bits of a row depend on no other."""
+    pi = np.stack([table_of(cmdp).action_probabilities(policy) for policy in policies])
+    if starts is not None:
+        starts = np.add.reduceat(starts, cmdp.state_to_choice[:-1], axis=1)
+    return occupancies(cmdp, pi, method, starts)[:, cmdp.choice_state] * pi
 
 
 def value_of(cmdp: CMDP, raw: Floats) -> Value:
@@ -237,16 +246,16 @@ def expected(cmdp: CMDP, state_values: Floats) -> Floats:
     return cast(Floats, np.einsum("s,sk->k", cmdp.start, state_values))
 
 
-def occupancies(cmdp: CMDP, policies: Floats, method: Method, start: Floats | None = None) -> Floats:
+def occupancies(cmdp: CMDP, policies: Floats, method: Method, starts: Floats | None = None) -> Floats:
     """State occupancies (n, S) of checked policies, each by itself: one right-hand side each."""
-    begin = None if start is None else start[:, None]
     inflow = (1 - cmdp.gamma) * cmdp.start
     if _is_dense(cmdp, method):
         rows = _dense_occupancies(cmdp, policies, inflow, method)
     else:
         rows = np.empty((len(policies), cmdp.n_states))
-        for row, policy in zip(rows, policies, strict=True):
+        for k, (row, policy) in enumerate(zip(rows, policies, strict=True)):
             chain, _ = Rows(cmdp).chain(policy, np.empty((cmdp.n_choices, 0)))
+            begin = None if starts is None else starts[k, :, None]
             row[:] = solve(chain.transposed(), inflow[:, None], 1, method, begin)[:, 0]
     np.maximum(rows, 0.0, out=rows)  # rounding may leave -1e-20
     return cast(Floats, rows / rows.sum(axis=1, keepdims=True))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm, Output
-from fastcmdp.exact import occupancy
+from fastcmdp.exact.evaluation import occupancy_each
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -209,10 +209,11 @@ class Record:
         values = np.full((len(state.outer), 1 + self.cmdp.n_constraints), np.nan)
         nu = np.zeros(self.occupancies.shape[1:])
         began = time.perf_counter()
-        if self.occupancies.shape[2]:
-            policies = run.policies()
-            for r in np.flatnonzero(~lost):
-                nu[r] = occupancy(self.cmdp, policies[r], start=self.occupancies[NOW, r] if i else None)
+        alive = np.flatnonzero(~lost)
+        if self.occupancies.shape[2] and alive.size:
+            starts = self.occupancies[NOW, alive] if i else None
+            nu[alive] = occupancy_each(self.cmdp, run.policies()[alive], starts=starts)
+            for r in alive:
                 values[r] = self.cmdp.to_user_values(nu[r] @ self.cmdp.signals / (1.0 - self.cmdp.gamma))
         self.evaluating += time.perf_counter() - began
         self.decide(run)
