@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm, Output
 from fastcmdp.exact import occupancy
+from fastcmdp.exact.linear import means
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -213,7 +214,9 @@ class Record:
             policies = run.policies()
             for r in np.flatnonzero(~lost):
                 nu[r] = occupancy(self.cmdp, policies[r], start=self.occupancies[NOW, r] if i else None)
-                values[r] = self.cmdp.to_user_values(nu[r] @ self.cmdp.signals / (1.0 - self.cmdp.gamma))
+                values[r] = self.cmdp.to_user_values(
+                    means(nu[r], self.cmdp.signals) / (1.0 - self.cmdp.gamma)
+                )
         self.evaluating += time.perf_counter() - began
         self.decide(run)
         closer = least_slack(self.cmdp, values[:, None])[:, 0] > least_slack(
