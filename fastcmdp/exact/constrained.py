@@ -14,7 +14,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
 from fastcmdp.exact.infeasible import check_feasible
 from fastcmdp.exact.linear import Floats, frozen
-from fastcmdp.exact.mixtures import LP_ENTRIES, Answer, candidates, common_slack, first_checked
+from fastcmdp.exact.mixtures import Answer, candidates, common_slack, first_checked, method_for
 from fastcmdp.exact.pool import Pool, Stage
 from fastcmdp.exact.programme import Aim, Candidate
 
@@ -140,8 +140,8 @@ def optimum(
 def solved(pool: Pool, method: str = "auto") -> Optimum:
     """The optimum of the pool's model; what the pool knows beforehand is where the search begins."""
     cmdp = pool.cmdp
-    if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
-        method = "decomposition"
+    if method == "auto":
+        method = method_for(cmdp)
     pool.what, pool.gap = "ranges", math.inf
     ranges = _attainable(cmdp, pool)
     pool.what = "Slater value"

@@ -24,7 +24,7 @@ from fastcmdp.errors import NearlyInfeasibleWarning, SettingError
 from fastcmdp.exact.constrained import optimum, solved
 from fastcmdp.exact.infeasible import common_slack_of
 from fastcmdp.exact.linear import Floats, frozen, means
-from fastcmdp.exact.mixtures import policy_of
+from fastcmdp.exact.mixtures import method_for, policy_of
 from fastcmdp.exact.pool import Pool, Stage
 from fastcmdp.exact.sensitivity import range_in
 from fastcmdp.kernels.exact.lanes import LANES
@@ -307,7 +307,7 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
     free = optimum(cmdp.with_constraints(others))
     sign = 1.0 if cmdp.sense[i] == "<=" else -1.0
     loose = float(means(free.occupancy, cmdp.costs[:, i : i + 1])[0] / (1 - cmdp.gamma))
-    room = common_slack_of(cmdp, i) * float(cmdp.constraint_scale[i])
+    room = common_slack_of(cmdp, i, method_for(cmdp)) * float(cmdp.constraint_scale[i])
     tight = float(cmdp.anchors[i]) - sign * room * (1 - 1e-9 * np.sign(room))
     low, high = sorted((tight, loose))
     limits = np.linspace(low, high, points)

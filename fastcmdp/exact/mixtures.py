@@ -31,6 +31,12 @@ class Answer(NamedTuple):
     finished: bool = True
 
 
+def method_for(cmdp: CMDP) -> str:
+    """ "auto" where the linear programme is small, else "decomposition"."""
+    large = cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints
+    return "decomposition" if large else "auto"
+
+
 def common_slack(cmdp: CMDP, pool: Pool, rates: Floats, method: str) -> Answer:
     """A policy with the largest t such that J_ci >= rate_i t for each i, programme (2)."""
     notes: list[str] = []

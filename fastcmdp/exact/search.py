@@ -25,7 +25,7 @@ LOOSE = 0.1  # part of what is still to be gained to which a response is exact
 NEAR = 1e-3  # part of multipliers by which HiGHS's may be off
 NARROW = 1e-7  # width of a bracket of multipliers that is narrow
 SMALL = 1e-5  # width from which on responses are exact
-STUCK = 3  # steps in a row that leave more than half of the bracket, after which they are exact too
+STUCK = 5  # steps in a row that leave more than half of the bracket, after which they are exact too
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
 
 
@@ -112,8 +112,8 @@ class _OnLine:
                 side = int(slope[0] < 0)
                 return self._mixed({self.ends[side]: 1.0}, self.at[side])
             chord = min(max((value[0] - value[1]) / (slope[1] - slope[0]), self.at[0]), self.at[1])
-            x = self._next(count, chord, slope, exact)
             slow, width = slow + 1 if self._width() > 0.5 * width else 0, self._width()
+            x = self._next(count, chord, slope, exact, 4.0 ** max(slow - 1, 0))
             if not exact and (width <= SMALL * (1 + chord) or (slow == STUCK and pool.control.mixes_fast)):
                 self._begin_again()  # either the bracket is small, or both ends are next to the corner that is sought
                 exact = True
@@ -188,10 +188,11 @@ class _OnLine:
             k = self._respond(x)
         return Candidate("line search", pool.mixed(shares), weights, pool.bounds[k])
 
-    def _next(self, count: int, chord: float, slope: Floats, exact: bool) -> float:
+    def _next(self, count: int, chord: float, slope: Floats, exact: bool, longer: float) -> float:
         """The next point: chord, secant step, secant step of double length, in turn.
 
-        The chord is left out where the errors of its ends may move it by as much as a quarter of the bracket.
+        The chord is left out where the errors of its ends may move it by as much as a quarter of the bracket, and steps
+        are made ``longer`` where the last two left most of the bracket.
         """
         low, high = self.at
         width = high - low
@@ -202,7 +203,8 @@ class _OnLine:
         if count % 3 == 0 and not vague:
             return chord
         nearer = int(abs(slope[1]) < abs(slope[0]))
-        x = float(self.at[nearer] - max(count % 3, 1) * slope[nearer] * width / (slope[1] - slope[0]))
+        step = slope[nearer] * width / (slope[1] - slope[0]) * (longer if vague else 1.0)
+        x = float(self.at[nearer] - max(count % 3, 1) * step)
         return x if low < x < high else 0.5 * (low + high) if vague else chord
 
     def _width(self) -> float:
