@@ -90,6 +90,15 @@ def test_a_multiplier_at_a_corner_has_two_ends(seed):
     assert np.ptp(fc.exact.multiplier_range(between)) < 1e-6
 
 
+def test_a_multiplier_that_is_unique_has_ends_that_agree():
+    """3,000 states, where policies next to the optimum differ in few of them."""
+    cmdp = fc.envs.garnet(n_states=3_000, seed=1)
+    best = fc.optimum(cmdp)
+    ends = fc.exact.multiplier_range(cmdp, best)
+    assert np.ptp(ends) < 1e-7
+    assert ends[0, 0] <= best.duals[0] <= ends[0, 1]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ends_of_multipliers_are_slopes_of_the_programme(seed):
     """Two constraints, the first at the value of a deterministic policy: slopes on either side, by differences."""

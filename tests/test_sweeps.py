@@ -137,6 +137,40 @@ def test_chain_and_its_transpose(number, columns):
             assert change == pytest.approx(ends, abs=1e-14)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_the_chain_of_choices_is_rewritten_where_they_change(number):
+    cmdp, rng = MODELS[number], np.random.default_rng(number)
+    model, rows = naive.plain(cmdp), sweeps.Rows(cmdp, 2)
+    taken = rng.integers(cmdp.state_to_choice[:-1], cmdp.state_to_choice[1:])
+    for _ in range(20):  # some have rows of the same lengths, some have not
+        s = rng.integers(cmdp.n_states)
+        taken[s] = rng.integers(cmdp.state_to_choice[s], cmdp.state_to_choice[s + 1])
+        pi = np.zeros(cmdp.n_choices)
+        pi[taken] = 1.0
+        assert rows.chosen(taken).matrix().toarray().tolist() == naive.chain_of(model, pi.tolist())
+
+
+@pytest.mark.parametrize("weights", [[0.3, 2.0, -1.0], [1.0, 0.0, 0.5]])
+def test_sums_of_columns(weights):
+    columns, law = MODELS[0].signals, np.random.default_rng(0).random(MODELS[0].n_choices)
+    assert linear.weighted(columns, np.array(weights)) == pytest.approx(columns @ weights, abs=1e-15)
+    assert linear.means(law, columns) == pytest.approx(law @ columns, abs=1e-14)
+
+
+def test_a_pool_moves_to_other_limits():
+    cmdp = fc.envs.garnet(n_states=300, n_constraints=2, seed=1)
+    other = cmdp.with_limits(cmdp.limits * [0.9, 1.2])
+    pool = Pool(cmdp)
+    for weights in (*np.eye(3), np.array([1.0, 0.5, 0.2])):
+        pool.respond(weights)
+    moved, again = pool.moved(other), Pool(other)
+    for k in range(4):
+        again.respond(moved.sizes[k] * moved.weights[k])
+        assert moved.values[k] == pytest.approx(fc.evaluate(other, pool.policy(k)).raw, abs=1e-10)
+        assert moved.bounds[k] == pytest.approx(again.bounds[k], abs=1e-9)
+    assert fc.exact.constrained.solved(moved).reward == pytest.approx(fc.optimum(other).reward, abs=1e-8)
+
+
 @pytest.mark.parametrize("order", [1, np.inf])
 @pytest.mark.parametrize("patience", [150, 0])  # sweeps, or Krylov's method
 def test_solutions_have_the_same_bits_for_any_number_of_threads(monkeypatch, order, patience):

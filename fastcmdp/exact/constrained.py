@@ -14,7 +14,7 @@ from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import Value, occupancy, value_of
 from fastcmdp.exact.infeasible import check_feasible
 from fastcmdp.exact.linear import Floats, frozen
-from fastcmdp.exact.mixtures import LP_ENTRIES, Answer, candidates, common_slack, first_checked
+from fastcmdp.exact.mixtures import Answer, candidates, common_slack, first_checked, method_for
 from fastcmdp.exact.pool import Pool, Stage
 from fastcmdp.exact.programme import Aim, Candidate
 
@@ -134,9 +134,15 @@ def optimum(
             f"{MOST_LP_ENTRIES} branches): method='decomposition' maximises the Lagrangian by policy iteration "
             "instead, and gives the same optimum with a proven gap"
         )
-    if method == "auto" and (cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints):
-        method = "decomposition"
-    pool = Pool(cmdp, progress)
+    return solved(Pool(cmdp, progress), method)
+
+
+def solved(pool: Pool, method: str = "auto") -> Optimum:
+    """The optimum of the pool's model; what the pool knows beforehand is where the search begins."""
+    cmdp = pool.cmdp
+    if method == "auto":
+        method = method_for(cmdp)
+    pool.what, pool.gap = "ranges", math.inf
     ranges = _attainable(cmdp, pool)
     pool.what = "Slater value"
     least_violating = _least_violating(cmdp, pool, method)
@@ -164,17 +170,13 @@ def optimum(
 
 
 def _attainable(cmdp: CMDP, pool: Pool) -> Floats:
-    """Least and greatest value of each signal, (1+m, 2), kernel units; the greatest's policies join the pool.
-
-    The one with the greatest reward is the pool's first.
-    """
+    """Least and greatest value of each signal, (1+m, 2), kernel units; the greatest's policies are the pool's first."""
     one = np.ones(1)
-    ranges = np.empty((1 + cmdp.n_constraints, 2))
-    for i, weights in enumerate(np.eye(len(ranges))):
-        ranges[i, 0] = -pool.control.respond(-cmdp.signals[:, i : i + 1], one).attained
-        ranges[i, 1] = pool.values[pool.respond(weights)] @ weights
+    for i, weights in enumerate(np.eye(1 + cmdp.n_constraints)[len(pool.least) :], len(pool.least)):
+        pool.least.append(-pool.control.respond(-cmdp.signals[:, i : i + 1], one).attained)
+        pool.respond(weights)
         pool.report()
-    return ranges
+    return np.array([[least, pool.values[i][i]] for i, least in enumerate(pool.least)])
 
 
 def _least_violating(cmdp: CMDP, pool: Pool, method: str) -> Answer | None:

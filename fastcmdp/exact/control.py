@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError, SettingError
 from fastcmdp.exact.evaluation import expected
-from fastcmdp.exact.linear import DENSE_STATES, LARGEST_SPARSE, Floats, Integers, accuracy, solve
+from fastcmdp.exact.linear import DENSE_STATES, LARGEST_SPARSE, Floats, Integers, accuracy, solve, weighted
 from fastcmdp.exact.sweeps import Chain, Rows
 
 MOST_ROUNDS = 1_000  # of policy iteration
@@ -73,7 +73,7 @@ class Control:
         factors serve all columns at once, so are they evaluated.
         """
         cmdp, rows = self.cmdp, self.rows
-        signal = signals @ weights
+        signal = weighted(signals, weights)
         open_to = signal if allowed is None else np.where(allowed, signal, -np.inf)
         # Of the sum's parts, not of the sum: they are evaluated one by one, and may cancel.
         peaks = self._peaks if signals is cmdp.signals else np.abs(signals).max(axis=0)
@@ -94,7 +94,7 @@ class Control:
             )  # as of now: the evaluation may find that the chain is slow
             if together:
                 values = self._solve(chain, signals[taken], values, allowance)
-                value = values @ weights
+                value = weighted(values, weights)
             else:
                 value = self._solve(chain, signal[taken, None], value[:, None], allowance)[:, 0]
             low, high = rows.improve(open_to, value, after, choices)
@@ -127,7 +127,7 @@ class Control:
         others = [j for j in range(len(weights)) if j != most]
         values = np.empty_like(start)
         values[:, others] = self._solve(chain, right[:, others], start[:, others], relative)
-        values[:, most] = (value - values[:, others] @ weights[others]) / weights[most]
+        values[:, most] = (value - weighted(values[:, others], weights[others])) / weights[most]
         return values
 
     def _loose(self, low: float, high: float) -> float:
@@ -192,7 +192,7 @@ def dual_value(cmdp: CMDP, duals: ArrayLike = ()) -> float:
     (2.0, 1.0)
     """
     weights = np.concatenate(([1.0], check_duals(cmdp, duals)))
-    return best_response(cmdp, cmdp.signals @ weights).attained
+    return best_response(cmdp, weighted(cmdp.signals, weights)).attained
 
 
 def one_hot(cmdp: CMDP, choices: NDArray[np.integer]) -> Floats:

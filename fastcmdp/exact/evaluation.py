@@ -20,6 +20,7 @@ from fastcmdp.exact.linear import (
     dense_solve,
     frozen,
     is_dense,
+    means,
     product,
     solve,
 )
@@ -242,8 +243,8 @@ def performances(cmdp: CMDP, policies: Floats, method: Method) -> Floats:
 
 
 def expected(cmdp: CMDP, state_values: Floats) -> Floats:
-    """start . V of each column. Without BLAS, whose last bits depend on its number of threads."""
-    return cast(Floats, np.einsum("s,sk->k", cmdp.start, state_values))
+    """start . V of each column."""
+    return means(cmdp.start, state_values)
 
 
 def occupancies(cmdp: CMDP, policies: Floats, method: Method, starts: Floats | None = None) -> Floats:

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from fastcmdp.check import whole
 from fastcmdp.cmdp import CMDP, table_of
 from fastcmdp.errors import NearlyInfeasibleWarning, SettingError
-from fastcmdp.exact.constrained import optimum
+from fastcmdp.exact.constrained import optimum, solved
 from fastcmdp.exact.infeasible import common_slack_of
-from fastcmdp.exact.linear import Floats, frozen
-from fastcmdp.exact.mixtures import policy_of
+from fastcmdp.exact.linear import Floats, frozen, means
+from fastcmdp.exact.mixtures import method_for, policy_of
 from fastcmdp.exact.pool import Pool, Stage
-from fastcmdp.exact.sensitivity import multiplier_range
+from fastcmdp.exact.sensitivity import range_in
 from fastcmdp.kernels.exact.lanes import LANES
 from fastcmdp.text import unknown
 
@@ -306,20 +306,21 @@ def _path(cmdp: CMDP, i: int, points: int, progress: Callable[[Stage], None] | N
     others = [j for j in range(cmdp.n_constraints) if j != i]
     free = optimum(cmdp.with_constraints(others))
     sign = 1.0 if cmdp.sense[i] == "<=" else -1.0
-    loose = float((free.occupancy @ cmdp.costs[:, i]) / (1 - cmdp.gamma))
-    room = common_slack_of(cmdp, i) * float(cmdp.constraint_scale[i])
+    loose = float(means(free.occupancy, cmdp.costs[:, i : i + 1])[0] / (1 - cmdp.gamma))
+    room = common_slack_of(cmdp, i, method_for(cmdp)) * float(cmdp.constraint_scale[i])
     tight = float(cmdp.anchors[i]) - sign * room * (1 - 1e-9 * np.sign(room))
     low, high = sorted((tight, loose))
     limits = np.linspace(low, high, points)
     rewards, duals = np.empty(points), np.empty((points, 2))
+    pool = Pool(cmdp)
     for k, limit in enumerate(limits.tolist()):
         wanted = cmdp.limits.copy()
         wanted[i] = limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearlyInfeasibleWarning)  # the path begins at the edge
-            at = cmdp.with_limits(wanted)
-            best = optimum(at)
-            rewards[k], duals[k] = best.reward, multiplier_range(at, best)[i]
+            pool = pool.moved(cmdp.with_limits(wanted))  # neighbours have most policies in common
+            best = solved(pool)
+            rewards[k], duals[k] = best.reward, range_in(pool, best)[i]
         if progress is not None:
             progress(Stage("frontier", k + 1, best.gap))
     return Frontier(

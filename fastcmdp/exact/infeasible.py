@@ -40,7 +40,7 @@ def check_feasible(cmdp: CMDP, ranges: Floats, least_violating: Answer | None, m
                 f"the limits of {', '.join(np.array(cmdp.names[1:])[tight])} leave hardly any room (Slater value "
                 f"{slater:.3g} in kernel units): multipliers may be huge, and rounding decides what is feasible",
                 NearlyInfeasibleWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return
     conflict = _smallest_conflict(cmdp, ranges, method)

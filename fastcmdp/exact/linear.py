@@ -74,16 +74,18 @@ def solve(
     suffice.
     """
     targets = max(relative, accuracy(chain.gamma)) * _norms(right, order)
+    loose = relative > accuracy(chain.gamma)
     if is_dense(chain.n_states, method):
         system = np.eye(chain.n_states) - chain.gamma * chain.matrix().toarray()
         solution = dense_solve(system, right)
         residuals = _norms(right - product(system, solution), order)
     else:
-        solution = (
-            _sparse_solve(chain, right)
-            if method == "direct"
-            else _iterate(chain, right, targets, order, method, start, slowly)
-        )
+        if method == "direct":
+            solution = _sparse_solve(chain, right)
+        else:
+            solution, swept = _iterate(chain, right, targets, order, method, start, slowly)
+            if loose and swept:  # the last sweep has proven it but for rounding, of which much is allowed
+                return solution
         residuals = _norms(_residual(chain, right, solution), order)
         if method == "auto" and not (residuals <= targets).all():
             if chain.n_states <= LARGEST_SPARSE:
@@ -118,6 +120,20 @@ def dense_solve(systems: Floats, rhs: Floats) -> Floats:
 def product(matrices: Floats, columns: Floats) -> Floats:
     """matrices @ columns without BLAS, for the reason given in `dense_solve`."""
     return cast(Floats, np.einsum("...ij,...jk->...ik", matrices, columns))
+
+
+def weighted(columns: Floats, weights: Floats) -> Floats:
+    """columns (n, k) @ weights (k,) without BLAS, whose second thread spins while kernels run."""
+    total: Floats = columns[:, 0] * weights[0]
+    for column, weight in zip(columns.T[1:], weights[1:].tolist(), strict=True):
+        if weight != 0.0:
+            total += column * weight
+    return total
+
+
+def means(law: Floats, columns: Floats) -> Floats:
+    """law (n,) @ columns (n, k) without BLAS; its last bits depend on the number of threads besides."""
+    return np.array([np.einsum("i,i", law, column) for column in columns.T])
 
 
 def _sparse_solve(chain: Chain, right: Floats) -> Floats:
@@ -174,27 +190,31 @@ def _iterate(
     method: Method,
     start: Floats | None,
     slowly: Callable[[], None],
-) -> Floats:
-    """Fixed-point sweeps where these are quick, else sparse factors or Krylov's method; the caller judges."""
+) -> tuple[Floats, bool]:
+    """Fixed-point sweeps where these are quick, and whether they did; else sparse factors or Krylov's method, which the
+    caller judges."""
     if start is None:
         # For a transpose, of the right mass: what is left then decays as fast as the chain mixes.
         start = right / (1 - chain.gamma) if order == 1 else np.zeros_like(right)
-    start = np.where(targets > 0, start, 0.0)
+    if not (targets > 0).all():
+        start = np.where(targets > 0, start, 0.0)
     solution, done = _sweep_all(chain, right, targets, order, start, PATIENCE)
     if not done.all():
         slowly()
     if not done.all() and method == "auto" and chain.n_states <= LARGEST_SPARSE and _is_narrow(chain):
-        return _sparse_solve(chain, right)
+        return _sparse_solve(chain, right), False
     for k in np.flatnonzero(~done):
         solution[:, k], _ = _krylov(
             chain, right[:, k].copy(), solution[:, k].copy(), float(targets[k]), order
         )
-    return solution
+    return solution, bool(done.all())
 
 
 def _sweep_all(
     chain: Chain, right: Floats, targets: Floats, order: float, start: Floats, patience: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
+    if right.shape[1] <= 2:
+        return _sweep(chain, np.ascontiguousarray(right), targets, order, start.copy(), patience)
     solution, done = np.empty_like(right), np.zeros(right.shape[1], dtype=bool)
     for pair in _pairs(right):
         solution[:, pair], done[pair] = _sweep(

@@ -11,7 +11,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.exact.control import best_response
 from fastcmdp.exact.evaluation import occupancy
-from fastcmdp.exact.linear import EPS, Floats
+from fastcmdp.exact.linear import EPS, Floats, means, weighted
 from fastcmdp.exact.pool import Pool
 from fastcmdp.exact.programme import Aim, Candidate, occupancy_lp
 from fastcmdp.exact.search import TRUST, decomposition
@@ -29,6 +29,12 @@ class Answer(NamedTuple):
     weights: Floats
     gap: float  # proven: nothing attains more than this policy and the gap
     finished: bool = True
+
+
+def method_for(cmdp: CMDP) -> str:
+    """ "auto" where the linear programme is small, else "decomposition"."""
+    large = cmdp.n_constraints < 2 or cmdp.n_branches > LP_ENTRIES * cmdp.n_constraints
+    return "decomposition" if large else "auto"
 
 
 def common_slack(cmdp: CMDP, pool: Pool, rates: Floats, method: str) -> Answer:
@@ -55,17 +61,16 @@ def first_checked(cmdp: CMDP, proposed: Iterator[Candidate], aim: Aim, notes: li
     for name, nu, weights, known, finished in proposed:
         policy = policy_of(cmdp, nu)
         own = occupancy(cmdp, policy, start=nu)
-        raw = np.einsum("q,qk->k", own, cmdp.signals) / unit
-        bound = best_response(cmdp, cmdp.signals @ weights).bound if known is None else known
+        raw = means(own, cmdp.signals) / unit
+        bound = best_response(cmdp, weighted(cmdp.signals, weights)).bound if known is None else known
         gap = max(0.0, bound - aim.attained(raw))
-        off = np.abs(unit * raw - nu @ cmdp.signals).max()
+        promised = means(nu, cmdp.signals)
+        off = np.abs(unit * raw - promised).max()
         short = unit * aim.missed(raw)
         if not finished:
             return Answer(policy, own, raw, weights, gap, finished)
         if off > TRUST:
-            notes.append(
-                f"{name}: its policy evaluates to {unit * raw}, the programme says {nu @ cmdp.signals}"
-            )
+            notes.append(f"{name}: its policy evaluates to {unit * raw}, the programme says {promised}")
         elif short > TRUST:
             notes.append(f"{name}: its policy misses a constraint by {short:.3g}")
         elif unit * gap > TRUST * weights.sum():

@@ -12,9 +12,10 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.exact.abreast import respond_abreast
 from fastcmdp.exact.control import Control, Guess, Response, cold, one_hot
 from fastcmdp.exact.evaluation import expected, occupancies
-from fastcmdp.exact.linear import Floats, accuracy
+from fastcmdp.exact.linear import Floats, accuracy, weighted
 
 FAR = 0.5  # between weights that sum to 1: their policies have little in common
+MOVED = 100  # policies that pass to a model with other limits
 KEPT = 12  # policies whose state values are kept at least
 KEPT_BYTES = 200_000_000  # and as many as take no more than this
 
@@ -45,21 +46,25 @@ class Pool:
         self.tell = tell
         self.what, self.gap = "ranges", float("inf")
         self.control = Control(cmdp)
-        self.weights: list[Floats] = []  # that each is a best response to
+        self.least: list[
+            float
+        ] = []  # value of each signal over all policies; the greatest are the first policies'
+        self.weights: list[Floats] = []  # that each is a best response to, of sum one
+        self.sizes: list[float] = []  # of the weights that were asked for
         self.choices: list[NDArray[np.int32]] = []
         self.values: list[Floats] = []
         self.relative: list[float] = []  # how exact each is
-        self.bounds: list[float] = []  # no policy attains more under those weights
+        self.bounds: list[float] = []  # no policy attains more under the weights that were asked for
         self.abreast = True  # whether responses come several at once, as far as is known
         self._state_values: dict[int, Floats] = {}  # of the last few, where the next responses begin
 
     def respond(self, weights: Floats, relative: float = 0.0) -> int:
         """Add a best policy for the weighted sum of the signals, as exact as ``relative`` says; its number."""
         relative = relative if relative > accuracy(self.cmdp.gamma) else 0.0
-        share = weights / np.abs(weights).sum()
-        start = self._guess(share, float(np.abs(weights).sum()))
+        size = float(np.abs(weights).sum())
+        start = self._guess(weights / size, size)
         response = self.control.respond(self.cmdp.signals, weights, start, relative=relative)
-        return self._add(share, response, relative)
+        return self._add(weights, size, response, relative)
 
     def respond_all(self, weights: list[Floats], relative: float) -> list[int]:
         """`respond` to each of them, up to eight of two signals at once where that is possible."""
@@ -69,15 +74,16 @@ class Pool:
             responses = respond_abreast(self.control, np.array(weights), starts, relative)
             if responses is not None:
                 return [
-                    self._add(row / size, response, relative)
+                    self._add(row, size, response, relative)
                     for row, size, response in zip(weights, sizes, responses, strict=True)
                 ]
             self.abreast = False
         return [self.respond(row, relative) for row in weights]
 
-    def _add(self, share: Floats, response: Response, relative: float) -> int:
+    def _add(self, weights: Floats, size: float, response: Response, relative: float) -> int:
         k = len(self.values)
-        self.weights.append(share)
+        self.weights.append(weights / size)
+        self.sizes.append(size)
         self.choices.append(response.choices.astype(np.int32))
         self.values.append(expected(self.cmdp, response.values))
         self.relative.append(relative)
@@ -91,6 +97,28 @@ class Pool:
         """Tell how far it is, after a response and what follows from it."""
         if self.tell is not None:
             self.tell(Stage(self.what, len(self.values), float(self.cmdp.reward_scale) * self.gap))
+
+    def moved(self, cmdp: CMDP) -> Pool:
+        """What is known, for the same model with other limits: its signals are the old ones times a factor and shifted.
+
+        Of the policies, those that are best for one signal, and the last.
+        """
+        factor = np.append(1.0, self.cmdp.constraint_scale / cmdp.constraint_scale)
+        sign = np.array([1.0 if sense == "<=" else -1.0 for sense in cmdp.sense])
+        shift = np.append(0.0, sign * (cmdp.anchors - self.cmdp.anchors) / cmdp.constraint_scale)
+        pool, n = Pool(cmdp, self.tell), len(self.values)
+        pool.least = (factor * self.least + shift).tolist() if self.least else []
+        for k in sorted({*range(min(n, len(factor))), *range(max(0, n - MOVED), n)}):
+            weights = self.sizes[k] * self.weights[k] / factor
+            if k in self._state_values:
+                pool._state_values[len(pool.values)] = factor * self._state_values[k] + shift
+            pool.sizes.append(float(np.abs(weights).sum()))
+            pool.weights.append(weights / pool.sizes[-1])
+            pool.choices.append(self.choices[k])
+            pool.values.append(factor * self.values[k] + shift)
+            pool.relative.append(self.relative[k])
+            pool.bounds.append(self.bounds[k] + float(weights @ shift))
+        return pool
 
     def replace(self, k: int) -> None:
         """Put an exact response in the place of one that is loose."""
@@ -112,7 +140,7 @@ class Pool:
         apart = np.abs(np.array([self.weights[k] for k in kept]) - share).sum(axis=1)
         near = numbers[np.argsort(apart, kind="stable")[: max(2, len(share))]].tolist()
         if len(near) < 2 or apart.min() > FAR:
-            return Guess(kept[near[0]], size * (kept[near[0]] @ share), near=False)
+            return Guess(kept[near[0]], weighted(kept[near[0]], size * share), near=False)
         base = self.weights[near[0]]
         spans = np.array([self.weights[k] - base for k in near[1:]]).T
         parts = np.linalg.lstsq(spans, share - base, rcond=1e-2)[0]
@@ -122,7 +150,7 @@ class Pool:
         values, value = np.zeros_like(kept[near[0]]), np.zeros(self.cmdp.n_states)
         for part, k in zip(parts.tolist(), near, strict=True):
             values += part * kept[k]
-            value += 0.5 * size * part * (kept[k] @ (self.weights[k] + share - off))
+            value += weighted(kept[k], 0.5 * size * part * (self.weights[k] + share - off))
         return Guess(values, value, near=True)
 
     def policy(self, k: int) -> Floats:

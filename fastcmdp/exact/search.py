@@ -7,6 +7,7 @@ SIAM 8, 1960). Far from the minimum responses need only be as exact as tells whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,13 +16,16 @@ import scipy  # its parts load at their first use
 
 from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
-from fastcmdp.exact.linear import Floats
+from fastcmdp.exact.linear import Floats, Integers
 from fastcmdp.exact.pool import Pool
 from fastcmdp.exact.programme import Aim, Candidate, programme
 
 MOST_POLICIES = 2_000  # in a search
 LOOSE = 0.1  # part of what is still to be gained to which a response is exact
+NEAR = 1e-3  # part of multipliers by which HiGHS's may be off
 NARROW = 1e-7  # width of a bracket of multipliers that is narrow
+SMALL = 1e-5  # width from which on responses are exact
+STUCK = 5  # steps in a row that leave more than half of the bracket, after which they are exact too
 TRUST = 1e-8  # largest disagreement, on the scale of (1-gamma) J, between an optimum and its checks
 
 
@@ -38,6 +42,12 @@ class Line(NamedTuple):
     def at(self, x: float) -> Floats:
         """The weights at x."""
         return self.base + x * self.direction
+
+    def place(self, share: Floats) -> float:
+        """The x whose weights are these but for a factor; NaN where there is none."""
+        (factor, x) = np.linalg.lstsq(np.column_stack((share, -self.direction)), self.base)[0]
+        there = factor * share - x * self.direction
+        return float(x) if factor > 0 and np.abs(there - self.base).max() <= TRUST else math.nan
 
 
 def decomposition(cmdp: CMDP, pool: Pool, aim: Aim, notes: list[str]) -> Iterator[Candidate]:
@@ -86,11 +96,14 @@ class _OnLine:
         self.ends, self.at = [line.left, line.right], [0.0, line.top]
         self.bound, self.bound_at = np.inf, 0.0  # the least value of the dual function so far, and where
         self.unit = 1 - pool.cmdp.gamma
+        for k, share in enumerate(pool.weights):  # those of a neighbouring problem
+            if pool.relative[k] == 0.0 and k not in self.ends and 0.0 < (x := line.place(share)) < line.top:
+                self._take(k, x)
 
     def run(self) -> Candidate | None:
         """Search until the chord is the minimum."""
         pool, line, unit = self.pool, self.line, self.unit
-        exact = False
+        exact, slow, width = False, 0, math.inf
         for count in range(MOST_POLICIES):
             value, slope = self._planes()
             if slope[0] >= 0 or (
@@ -99,17 +112,23 @@ class _OnLine:
                 side = int(slope[0] < 0)
                 return self._mixed({self.ends[side]: 1.0}, self.at[side])
             chord = min(max((value[0] - value[1]) / (slope[1] - slope[0]), self.at[0]), self.at[1])
-            x = self._next(count, chord, slope)
+            slow, width = slow + 1 if self._width() > 0.5 * width else 0, self._width()
+            x = self._next(count, chord, slope, exact, 4.0 ** max(slow - 1, 0))
+            if not exact and (width <= SMALL * (1 + chord) or (slow == STUCK and pool.control.mixes_fast)):
+                self._begin_again()  # either the bracket is small, or both ends are next to the corner that is sought
+                exact = True
+                continue
             least = unit * float(np.abs(slope).min())
             k = self._respond(x, 0.0 if exact else LOOSE * least)
             while 0.0 < unit * abs(self._slope(k)) <= 4 * pool.relative[k]:  # which side is it on?
                 k = self._respond(x, pool.relative[k] / 16)
             gain = unit * float(pool.values[k] @ line.at(x) - (value + x * (slope + line.floor)).max())
-            narrow = self.at[1] - self.at[0] <= NARROW * (1 + x)
+            narrow = width <= NARROW * (1 + x)
             if x == chord and gain <= min(TRUST / 100, np.inf if narrow else NARROW * (1 + x) * least):
-                if exact:
+                if all(pool.relative[n] == 0.0 for n in (*self.ends, k)):
                     return self._mixed(self._shares(slope), x)
-                self._begin_again()
+                if not exact:
+                    self._begin_again()
                 exact = True
             else:
                 self._take(k, x)
@@ -146,7 +165,7 @@ class _OnLine:
 
     def _take(self, k: int, x: float) -> None:
         side = int(self._slope(k) >= 0)
-        if side == 0 or x < self.at[1]:
+        if x >= self.at[0] if side == 0 else x < self.at[1]:
             self.ends[side], self.at[side] = k, x
 
     def _begin_again(self) -> None:
@@ -169,15 +188,28 @@ class _OnLine:
             k = self._respond(x)
         return Candidate("line search", pool.mixed(shares), weights, pool.bounds[k])
 
-    def _next(self, count: int, chord: float, slope: Floats) -> float:
-        """The next point: chord, secant step, secant step of double length, in turn."""
+    def _next(self, count: int, chord: float, slope: Floats, exact: bool, longer: float) -> float:
+        """The next point: chord, secant step, secant step of double length, in turn.
+
+        The chord is left out where the errors of its ends may move it by as much as a quarter of the bracket, and steps
+        are made ``longer`` where the last two left most of the bracket.
+        """
         low, high = self.at
-        if count % 3 == 0 or not np.isfinite(high) or high - low <= NARROW * (1 + chord):
+        width = high - low
+        if not np.isfinite(high) or (exact and width <= NARROW * (1 + chord)):
             return chord
-        rate = (slope[1] - slope[0]) / (high - low)
+        noise = max(self.pool.relative[k] for k in self.ends) * (1 + abs(chord))
+        vague = not exact and self.pool.control.mixes_fast and 4 * noise > self.unit * np.ptp(slope) * width
+        if count % 3 == 0 and not vague:
+            return chord
         nearer = int(abs(slope[1]) < abs(slope[0]))
-        x = float(self.at[nearer] - (count % 3) * slope[nearer] / rate)
-        return x if low < x < high else chord
+        step = slope[nearer] * width / (slope[1] - slope[0]) * (longer if vague else 1.0)
+        x = float(self.at[nearer] - max(count % 3, 1) * step)
+        return x if low < x < high else 0.5 * (low + high) if vague else chord
+
+    def _width(self) -> float:
+        """Of the bracket."""
+        return self.at[1] - self.at[0]
 
 
 class _ByCuts:
@@ -198,7 +230,8 @@ class _ByCuts:
             self.best = next(programme(columns, one, np.ones(1), self.aim, self.notes), None)
             if self.best is None:
                 return None
-            _, mix, weights, _, _ = self.best
+            mix = self.best.nu
+            weights = _met(columns, np.flatnonzero(mix > 0), self.best.weights, self.aim.rates)
             # A cut need be no more exact than tells later gains, of which there are few; the last ones are exact.
             k = pool.respond(weights, LOOSE**2 * gap if gap > TRUST else 0.0)
             if self.bound is None or pool.bounds[k] < self.bound[0]:
@@ -230,3 +263,21 @@ class _ByCuts:
         return Candidate(
             "decomposition", self.pool.mixed(shares), self.bound[1], self.bound[0], finished=False
         )
+
+
+def _met(columns: Floats, used: Integers, weights: Floats, rates: Floats | None) -> Floats:
+    """The weights at which the planes of the policies used meet, near those that HiGHS found.
+
+    Its tolerance of 1e-10 is a good part of the weights where policies differ in few states.
+    """
+    active = np.flatnonzero(weights[1:] > 0)
+    apart = columns[used[1:]] - columns[used[0]]
+    system, right = apart[:, 1 + active], -apart[:, 0]
+    if rates is not None:
+        system, right = np.vstack((system, rates[active])), np.append(0.0 * right, 1.0)
+    if len(system) != len(active) or not len(active) or np.linalg.matrix_rank(system) < len(active):
+        return weights
+    met = np.zeros_like(weights)
+    met[0] = weights[0]
+    met[1 + active] = np.linalg.solve(system, right)
+    return met if (met >= 0).all() and np.abs(met - weights).max() <= NEAR * weights.sum() else weights

@@ -120,6 +120,7 @@ class Rows:
         self.n_states, self.entries = cmdp.n_states, cmdp.n_branches
         self.gamma = cmdp.gamma
         self.threads = available_threads() if threads is None else threads
+        self._last: tuple[Chain, Integers] | None = None  # that `chosen` gave, and its choices
 
     def improve(self, signal: Floats, value: Floats, out: Floats, choices: Integers) -> tuple[float, float]:
         """out = T value, and the first best choices; least and greatest entry of out - value."""
@@ -146,13 +147,16 @@ class Rows:
         return Chain(offset, target, prob, self.gamma, self.threads), right
 
     def chosen(self, choices: Integers) -> Chain:
-        """P_pi of one choice in each state."""
+        """P_pi of one choice in each state, in place of the last one that was asked for."""
         offset = np.empty(self.n_states + 1, dtype=np.int64)
         bellman.count_chosen(self.arrays[1], choices, offset)
-        target, prob = np.empty(offset[-1], dtype=np.int32), np.empty(offset[-1])
-        arrays = (*self.arrays[1:], choices, offset, target, prob)
-        _by_blocks(bellman.fill_chosen, arrays, self.n_states, len(prob), self.threads)
-        return Chain(offset, target, prob, self.gamma, self.threads)
+        if self._last is None or not np.array_equal(offset, self._last[0].offset):
+            target, prob = np.empty(offset[-1], dtype=np.int32), np.empty(offset[-1])
+            self._last = Chain(offset, target, prob, self.gamma, self.threads), np.full(self.n_states, -1)
+        chain, written = self._last
+        arrays = (*self.arrays[1:], choices, written, *chain[:3])
+        _by_blocks(bellman.fill_chosen, arrays, self.n_states, len(chain.prob), self.threads)
+        return chain
 
 
 class Merged(NamedTuple):

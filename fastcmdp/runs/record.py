@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from fastcmdp.algorithms.base import Algorithm, Output
 from fastcmdp.exact.evaluation import occupancy_each
+from fastcmdp.exact.linear import means
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -214,7 +215,7 @@ class Record:
             starts = self.occupancies[NOW, alive] if i else None
             nu[alive] = occupancy_each(self.cmdp, run.policies()[alive], starts=starts)
             for r in alive:
-                values[r] = self.cmdp.to_user_values(nu[r] @ self.cmdp.signals / (1.0 - self.cmdp.gamma))
+                values[r] = self.cmdp.to_user_values(means(nu[r], self.cmdp.signals) / (1.0 - self.cmdp.gamma))
         self.evaluating += time.perf_counter() - began
         self.decide(run)
         closer = least_slack(self.cmdp, values[:, None])[:, 0] > least_slack(

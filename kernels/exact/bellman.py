@@ -207,10 +207,13 @@ def count_chosen(choice_to_branch, choice, offset):
 
 
 @kernel
-def fill_chosen(choice_to_branch, target, prob, choice, offset, to, weight, block, first, last):
-    """Those rows."""
+def fill_chosen(choice_to_branch, target, prob, choice, written, offset, to, weight, block, first, last):
+    """Those rows, but for those that ``written`` says are there: policies met in a row differ in few states."""
     n_states = choice.shape[0]
     for s in range(np.uint64(first * block), np.uint64(min(last * block, n_states))):
+        if choice[s] == written[s]:
+            continue
+        written[s] = choice[s]
         b = np.uint64(choice_to_branch[np.uint64(choice[s])])
         for e in range(np.uint64(offset[s]), np.uint64(offset[s + ONE])):
             to[e] = target[b]
