@@ -215,7 +215,9 @@ class Record:
             starts = self.occupancies[NOW, alive] if i else None
             nu[alive] = occupancy_each(self.cmdp, run.policies()[alive], starts=starts)
             for r in alive:
-                values[r] = self.cmdp.to_user_values(means(nu[r], self.cmdp.signals) / (1.0 - self.cmdp.gamma))
+                values[r] = self.cmdp.to_user_values(
+                    means(nu[r], self.cmdp.signals) / (1.0 - self.cmdp.gamma)
+                )
         self.evaluating += time.perf_counter() - began
         self.decide(run)
         closer = least_slack(self.cmdp, values[:, None])[:, 0] > least_slack(
