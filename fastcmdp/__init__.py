@@ -34,7 +34,7 @@ from fastcmdp.errors import InfeasibleError, ModelError, SettingError
 from fastcmdp.exact import evaluate, frontier, occupancy, optimum
 from fastcmdp.io import load, save
 from fastcmdp.policies import LogLinear, NeuralSoftmax, ReluSoftmax, TabularSoftmax
-from fastcmdp.runs import Result
+from fastcmdp.results import Result
 from fastcmdp.runs.agent import Agent, load_policy, save_policy
 from fastcmdp.simulators import GymSimulator, Simulator
 from fastcmdp.solve import load_run, resume, solve
