@@ -73,10 +73,16 @@ def whole_over_sampler(rounds: int) -> None:
 
 
 def critic_over_none(rounds: int) -> None:
-    """A transition of a run with a critic beside one of a run without: H = 100, gamma = 0.99, S = 100 dense."""
-    cmdp = garnet(100, None, 0.99)
-    features = np.random.default_rng(0).standard_normal((cmdp.n_choices, 64)) / 8
-    for name, policy in (("tabular", fc.TabularSoftmax()), ("log-linear, d = 64", fc.LogLinear(features))):
+    """A transition of a run with a critic beside one of a run without: H = 100."""
+    dense = garnet(100, None, 0.99)
+    features = np.random.default_rng(0).standard_normal((dense.n_choices, 64)) / 8
+    tabular = fc.TabularSoftmax()
+    for name, cmdp, policy in (
+        ("tabular, S = 100 dense, gamma 0.99", dense, tabular),
+        ("log-linear, d = 64, S = 100 dense, gamma 0.99", dense, fc.LogLinear(features)),
+        ("tabular, S = 100, 5 branches, gamma 0.99", garnet(100, 5, 0.99), tabular),
+        ("tabular, S = 20, 5 branches, gamma 0.9", garnet(20, 5, 0.9), tabular),
+    ):
         runs = [new_run(cmdp, policy, critic=critic) for critic in ("none", "control", "control+start")]
         works = [run.work() for run in runs]
         each: list[list[float]] = [[] for _ in runs]
