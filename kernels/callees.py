@@ -4,6 +4,10 @@ Numba compiles each function that is called as if Python called it too: it optim
 caller, and that within the caller's caller; each time it emits machine code, and code that unpacks Python objects.
 Here a callee is typed, lowered and simplified function by function; what calls it is optimised as a whole, once. (But
 for the walks of ``sampling``, where a run spends its time: those loops are optimised by themselves first.)
+
+Numba counts references to every array that a variable stands for, by two atomic operations each, and takes pairs out
+again where no branch lies between. A function that was handed the tables of a model and branches so paid for all their
+arrays in each call. But arrays that arguments hold outlive the call: here they are borrowed and nothing is counted.
 """
 
 from __future__ import annotations
@@ -11,9 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numba.core import ir, types
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
 
 
 class _Without:
@@ -75,8 +83,83 @@ class OptimisedCallee(Callee):
     optimised = True
 
 
-class CalleeCompiler(Compiler):
-    """Numba's compiler, into a ``Callee``."""
+class _BorrowingLower(Lower):
+    """Numba's translation to LLVM, without counts for variables that stand for what arguments hold all the while."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._borrowed = self._find_borrowed()
+
+    def _find_borrowed(self) -> set[str]:
+        values: dict[str, list[Any]] = {}
+        returned = set()
+        for block in self.func_ir.blocks.values():
+            for assignment in block.find_insts(ir.Assign):
+                values.setdefault(assignment.target.name, []).append(assignment.value)
+            returned |= {one.value.name for one in block.find_insts(ir.Return)}  # the caller will own these
+        once = {name: some[0] for name, some in values.items() if len(some) == 1 and name not in returned}
+        borrowed: set[str] = set()
+        while more := {name for name in once.keys() - borrowed if self._borrows(name, once[name], borrowed)}:
+            borrowed |= more
+        return borrowed
+
+    def _borrows(self, name: str, value: Any, borrowed: set[str]) -> bool:
+        """Whether this value is an argument, or a field, an entry or a view of what is borrowed."""
+        if isinstance(value, ir.Arg):
+            return True
+        if isinstance(value, ir.Var):
+            return value.name in borrowed and self.typeof(value.name) == self.typeof(name)
+        if not isinstance(value, ir.Expr) or value.op not in ("getattr", "static_getitem", "getitem"):
+            return False
+        if value.value.name not in borrowed:
+            return False
+        whole = self.typeof(value.value.name)
+        if isinstance(whole, types.BaseTuple):
+            return value.op != "getitem"
+        if not isinstance(whole, types.Array) or value.op == "getattr":
+            return False
+        index = self.typeof((value.index if value.op == "getitem" else value.index_var).name)
+        parts = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+        return all(isinstance(part, (types.Integer, types.SliceType)) for part in parts)  # others make copies
+
+    def lower_inst(self, inst: Any) -> None:
+        """As numba does it, but for counts of what is borrowed."""
+        name = inst.target.name if isinstance(inst, ir.Assign) else getattr(inst, "value", None)
+        if not isinstance(inst, (ir.Assign, ir.Del)) or name not in self._borrowed:
+            super().lower_inst(inst)
+        elif isinstance(inst, ir.Assign):
+            counts, _ = self.context.enable_nrt, self.context.nrt  # the latter is made once, with counts on
+            self.context.enable_nrt = False
+            try:
+                super().lower_inst(inst)
+            finally:
+                self.context.enable_nrt = counts
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _BorrowingLowering(NativeLowering):
+    _name = "borrowing_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return _BorrowingLower
+
+
+class BorrowingCompiler(Compiler):
+    """Numba's compiler, without counts of references to what arguments hold."""
+
+    def define_pipelines(self) -> Any:
+        """Numba's passes, but for one."""
+        (passes,) = super().define_pipelines()
+        passes.passes = [
+            (_BorrowingLowering if one is NativeLowering else one, text) for one, text in passes.passes
+        ]
+        passes.finalize()
+        return [passes]
+
+
+class CalleeCompiler(BorrowingCompiler):
+    """The same, into a ``Callee``."""
 
     library = Callee
 

@@ -143,7 +143,7 @@ def _compile(function: Callable[..., Any], *, keep: bool = True, **options: Any)
     """For Python, and once more as a callee, for other kernels; callees are kept on disk only where it pays."""
     options |= {"nogil": True, "error_model": "numpy"}
     compiler: Any = njit  # which takes more options than its types say
-    compiled = compiler(**options, **callees.NEVER_FROM_C)(function)
+    compiled = compiler(**options, pipeline_class=callees.BorrowingCompiler, **callees.NEVER_FROM_C)(function)
     compiled.compile, compiled._cache = _uncollected(compiled.compile), _OnDisk(function)
 
     @cache
