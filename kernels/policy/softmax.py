@@ -56,6 +56,7 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
     state_to_choice, state_row = tables.state_to_choice, tables.state_row
     prob, entry = actions.prob, actions.entry
     label, small, large, scaled = space.label, space.small, space.large, space.scaled
+    # One loop after the other: in one, an entry that is guessed wrong would have exponentials wait for it.
     for k in range(n):
         s = states[k]
         first = state_to_choice[s]
@@ -69,7 +70,8 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
         share = 1.0 / total
         for q in range(first, last):
             prob[q] *= share
-        fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled)
+    for k in range(n):
+        fill_action_row(state_to_choice, state_row, prob, entry, states[k], label, small, large, scaled)
 
 
 @kernel
