@@ -19,6 +19,7 @@ from fastcmdp.kernels.learning import duals
 from fastcmdp.kernels.policy.scores import DenseScores, SparseScores
 from fastcmdp.kernels.policy.tabular import Tabular
 from fastcmdp.kernels.sampling.tables import RowSpace, new_row_space
+from fastcmdp.kernels.vectors import on_line
 from fastcmdp.policies import BoundPolicy
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.streams import streams
@@ -358,7 +359,7 @@ class Run:
 
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:
         """Parameters of all replicates at the start, float64[R, d]."""
-        theta = np.zeros((replicates, self.world.policy.n_parameters))
+        theta: NDArray[np.float64] = on_line(np.zeros((replicates, self.world.policy.n_parameters)))
         if self.world.policy.initial is not None:
             theta += self.world.policy.initial
         return theta
@@ -421,7 +422,7 @@ class Run:
         """Work space for the scores of a batch of pairs."""
         d, support = self.world.policy.n_parameters, self.world.policy.support
         if support == 0:
-            return DenseScores(np.zeros((n_pairs, d)), np.arange(d, dtype=np.int32))
+            return DenseScores(on_line(np.zeros((n_pairs, d))), np.arange(d, dtype=np.int32))
         slots = min(d, n_pairs * support)
         return SparseScores(
             first=np.zeros(n_pairs + 1, np.int64),

@@ -75,6 +75,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_anpg_cv
 from fastcmdp.kernels.learning import asgd
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.vectors import on_line
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -267,9 +268,11 @@ class PDANPGCVRun(Run):
             origin=self.initial_theta(1)[0],
             target=np.zeros(h),
             scores=scores,
-            inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
+            inner=asgd.InnerState(
+                on_line(np.zeros(slots)), on_line(np.zeros(slots)), np.zeros(slots, np.int64)
+            ),
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
-            omega=np.zeros(slots),
+            omega=on_line(np.zeros(slots)),
             row_space=self.row_space(),
         )
 

@@ -69,6 +69,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.kernels.algorithm import pd_anpg, pd_anpg_critic
 from fastcmdp.kernels.learning import asgd, duals
 from fastcmdp.kernels.policy.tabular import Tabular
+from fastcmdp.kernels.vectors import on_line
 from fastcmdp.simulators.simulator import Simulator
 from fastcmdp.worlds.world import World
 
@@ -247,9 +248,11 @@ class PrimalDualRun(Run):
             advantage=np.zeros((h, n_signals)),
             target=np.zeros(h),
             scores=scores,
-            inner=asgd.InnerState(np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64)),
+            inner=asgd.InnerState(
+                on_line(np.zeros(slots)), on_line(np.zeros(slots)), np.zeros(slots, np.int64)
+            ),
             weights=asgd.Weights(np.zeros(h + 1), np.zeros(h)),
-            omega=np.zeros(slots),
+            omega=on_line(np.zeros(slots)),
             space=self.row_space(),
             critic=self._critic_work(),
         )

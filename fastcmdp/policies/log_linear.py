@@ -12,6 +12,7 @@ from fastcmdp.cmdp import CMDP
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.policy.features import DenseFeatures, SparseFeatures
 from fastcmdp.kernels.policy.live import Linear
+from fastcmdp.kernels.vectors import on_line
 from fastcmdp.policies.base import (
     BoundPolicy,
     Float,
@@ -93,7 +94,7 @@ class LogLinear(Policy):
                 phi.indptr.astype(np.int64), phi.indices.astype(np.int32), np.ascontiguousarray(phi.data)
             )
         else:
-            support, data = 0, DenseFeatures(phi)
+            support, data = 0, DenseFeatures(on_line(phi))
         longest = float(row_squares(phi).max()) or 1.0
         width = np.diff(cmdp.state_to_choice)
         entries = np.repeat(1.0 / width, width), np.arange(cmdp.n_choices), cmdp.state_to_choice
