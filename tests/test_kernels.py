@@ -93,7 +93,7 @@ def test_alias_rows(surplus: int, draws: str) -> None:
         entry, space = np.zeros((size, 3), entry_type(draws)), tables.new_row_space(size)
         label = np.arange(n, dtype=np.uint32)
         tables.fill_alias_row(
-            np.array(weights), 0, n, label, entry.reshape(-1), 0, size, space.small, space.large, space.scaled
+            np.array(weights), 0, n, label, entry.reshape(-1), 0, size, space.below, space.scaled
         )
         row = naive.fill_alias_row(weights, label.tolist(), size, exact)
         assert [tuple(e) for e in entry.tolist()] == row

@@ -55,7 +55,7 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
     # Plain arrays under their own names: see fill_action_row.
     state_to_choice, state_row = tables.state_to_choice, tables.state_row
     prob, entry = actions.prob, actions.entry
-    label, small, large, scaled = space.label, space.small, space.large, space.scaled
+    label, below, scaled = space.label, space.below, space.scaled
     # One loop after the other: in one, an entry that is guessed wrong would have exponentials wait for it.
     for k in range(n):
         s = states[k]
@@ -71,7 +71,7 @@ def refresh_states(policy, theta, tables, actions, space, states, n):
         for q in range(first, last):
             prob[q] *= share
     for k in range(n):
-        fill_action_row(state_to_choice, state_row, prob, entry, states[k], label, small, large, scaled)
+        fill_action_row(state_to_choice, state_row, prob, entry, states[k], label, below, scaled)
 
 
 @kernel

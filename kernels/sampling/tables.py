@@ -97,54 +97,54 @@ def exact_threshold(entry, p):
 class RowSpace(NamedTuple):
     """Work space for rows of up to n entries."""
 
-    small: np.ndarray  # int64[n]
-    large: np.ndarray  # int64[n]
+    below: np.ndarray  # int64[n]
     scaled: np.ndarray  # float64[n]
     label: np.ndarray  # uint32[n]
 
 
 def new_row_space(n: Any) -> RowSpace:
     """Work space for rows of up to n entries, made by Python; kernels make theirs by ``row_space``."""
-    return RowSpace(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n, np.uint32))
+    return RowSpace(np.empty(n, np.int64), np.empty(n), np.empty(n, np.uint32))
 
 
 row_space = kernel(new_row_space)
 
 
 @inlined
-def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, small, large, scaled):
+def fill_alias_row(weight, first, n, label, entry, entry_first, n_entries, below, scaled):
     """Write the alias entries of one row: weights ``weight[first:first+n]`` with sum 1, labels ``label[0:n]``.
 
     ``n_entries`` >= n; surplus entries have weight zero and always reject. A label of weight zero is never
     drawn: its threshold is 0, and only labels that are large enough to give are drawn from.
     """
-    n_small = 0
-    n_large = 0
-    # Entries are put on both lists and counted on one: a branch here would be guessed wrong half the time.
+    # Both lists are linked: each entry names the one below it, so that their tops stand in registers. Nothing branches
+    # on what is small: it would be guessed wrong half the time.
+    top_small, top_large = -1, -1
     for i in range(n_entries):
         p = weight[first + i] * n_entries if i < n else 0.0
         scaled[i] = p
-        small[n_small] = i
-        large[n_large] = i
-        is_small = np.int64(p < 1.0)
-        n_small += is_small
-        n_large += 1 - is_small
-    while n_small > 0 and n_large > 0:
-        n_small -= 1
-        i = small[n_small]
-        j = large[n_large - 1]
+        is_small = p < 1.0
+        below[i] = top_small if is_small else top_large
+        top_small = i if is_small else top_small
+        top_large = top_large if is_small else i
+    while top_small >= 0 and top_large >= 0:
+        i, j = top_small, top_large
         e = 3 * (entry_first + i)
         entry[e] = threshold_of(entry, scaled[i])
         entry[e + 1] = label[i if i < n else j]
         entry[e + 2] = label[j]
-        scaled[j] -= 1.0 - scaled[i]
-        small[n_small] = j
-        is_small = np.int64(scaled[j] < 1.0)
-        n_small += is_small
-        n_large -= is_small
+        left = scaled[j] - (1.0 - scaled[i])
+        scaled[j] = left
+        is_small = left < 1.0
+        top_small, next_large = below[i], below[j]
+        below[j] = top_small if is_small else next_large
+        top_small = j if is_small else top_small
+        top_large = next_large if is_small else j
     # What is left holds 1 up to rounding, in either list.
-    for k in range(n_large + n_small):
-        i = large[k] if k < n_large else small[k - n_large]
+    left_over = max(top_small, top_large)
+    while left_over >= 0:
+        i = left_over
+        left_over = below[i]
         j = i
         if i >= n or weight[first + i] == 0.0:  # only if rounding used up every large one
             j = 0
@@ -248,7 +248,7 @@ def build_branches(choice_to_branch, branch_target, branch_prob, state_row, entr
         n = choice_to_branch[q + 1] - first
         for i in range(n):
             label[i] = state_row[branch_target[first + i]]
-        fill_alias_row(branch_prob, first, n, label, entry, first, n, space.small, space.large, space.scaled)
+        fill_alias_row(branch_prob, first, n, label, entry, first, n, space.below, space.scaled)
 
 
 @kernel
@@ -263,7 +263,7 @@ def build_start(start, state_row, entry):
             space.label[i] = state_row[s]
             weight[i] = start[s]
             i += 1
-    fill_alias_row(weight, 0, n, space.label, entry, 0, n, space.small, space.large, space.scaled)
+    fill_alias_row(weight, 0, n, space.label, entry, 0, n, space.below, space.scaled)
 
 
 @kernel
@@ -363,13 +363,13 @@ def fill_actions(tables, actions, space):
         actions.prob,
         actions.entry,
     )
-    label, small, large, scaled = space.label, space.small, space.large, space.scaled
+    label, below, scaled = space.label, space.below, space.scaled
     for s in range(state_row.shape[0]):
-        fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled)
+        fill_action_row(state_to_choice, state_row, prob, entry, s, label, below, scaled)
 
 
 @inlined
-def fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, large, scaled):
+def fill_action_row(state_to_choice, state_row, prob, entry, s, label, below, scaled):
     """Rebuild the action entries of state s from its probabilities; plain arrays, for speed.
 
     (A NamedTuple that is handed on costs two atomic operations an array on reference counts.)
@@ -379,6 +379,4 @@ def fill_action_row(state_to_choice, state_row, prob, entry, s, label, small, la
     n = state_to_choice[s + 1] - first
     for i in range(n):
         label[i] = U32(first + i)
-    fill_alias_row(
-        prob, first, n, label, entry, np.int64(entry_first), np.int64(n_entries), small, large, scaled
-    )
+    fill_alias_row(prob, first, n, label, entry, np.int64(entry_first), np.int64(n_entries), below, scaled)
