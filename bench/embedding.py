@@ -58,9 +58,9 @@ def vectors(n_envs: int, rounds: int) -> None:
         for row in actions[:n_steps]:
             envs.step(row)
 
-    slow_steps = max(1, 5000 // n_envs)
-    fast, slow = medians(rounds, lambda: go(ours, 200), lambda: go(theirs, slow_steps))
-    fast_rate, slow_rate = 200 * n_envs / fast, slow_steps * n_envs / slow
+    slow_steps = min(max(1, 5000 // n_envs), len(actions))
+    fast, slow = medians(rounds, lambda: go(ours, len(actions)), lambda: go(theirs, slow_steps))
+    fast_rate, slow_rate = len(actions) * n_envs / fast, slow_steps * n_envs / slow
     print(
         f"{n_envs} environments: {fast_rate / 1e6:.1f} M transitions/s, SyncVectorEnv {slow_rate / 1e6:.3f} M: "
         f"{fast_rate / slow_rate:.0f} times"

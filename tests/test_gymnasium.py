@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -121,9 +123,9 @@ def test_vector_equals_gymnasiums(cmdp: CMDP, autoreset: AutoresetMode, time_lim
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
-    actions = np.random.default_rng(1).integers(0, cmdp.n_actions, (60, n))
+    actions = np.random.default_rng(1).integers(0, cmdp.n_actions, (150, n))
     resets = 0
-    for t in range(60):
+    for t in range(150):
         if t in (0, 40):
             seed = 11 if t == 0 else [3, 3, 9, 2, 1, 0]
             same(ours.reset(seed=seed), theirs.reset(seed=seed))
@@ -162,7 +164,7 @@ def test_a_vector_is_the_vectors_it_splits_into() -> None:
 
 def test_arrays_of_a_step_are_the_callers() -> None:
     """What a caller writes into them, or keeps, has no part in what comes later."""
-    actions = np.random.default_rng(5).integers(0, RANDOM.n_actions, (40, 5))
+    actions = np.random.default_rng(5).integers(0, RANDOM.n_actions, (150, 5))
     for autoreset in ("NextStep", "SameStep"):
         spoilt, clean = (
             to_gymnasium_vector(RANDOM, 5, autoreset=autoreset, unavailable="first") for _ in range(2)
@@ -179,6 +181,46 @@ def test_arrays_of_a_step_are_the_callers() -> None:
                 if isinstance(array, np.ndarray) and array.dtype != object:
                     array[:] = 1
         assert all([x.tolist() for x in step[:4]] == then for step, then in kept)
+
+
+def through_read_only_buffers(x: Any) -> Any:
+    buffers: list[Any] = []
+    text = pickle.dumps(x, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(text, buffers=[bytes(buffer) for buffer in buffers])
+
+
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), through_read_only_buffers]
+)
+def test_a_copy_goes_its_own_way(clone: Any) -> None:
+    """On from where it was made, with the same numbers, whatever the other does."""
+    actions = np.random.default_rng(5).integers(0, RANDOM.n_actions, (100, 5))
+    envs = to_gymnasium_vector(RANDOM, 5, autoreset="SameStep", unavailable="first")
+    env = to_gymnasium(RANDOM, unavailable="first", time_limit=1000)
+    envs.reset(seed=1)
+    env.reset(seed=1)
+    envs.step(actions[0])
+    envs_2, env_2 = clone(envs), clone(env)
+    ours = [(envs.step(row), env.step(row[0])) for row in actions]
+    theirs = [(envs_2.step(row), env_2.step(row[0])) for row in actions]
+    same(tuple(ours), tuple(theirs))
+
+
+def test_actions_of_any_integers() -> None:
+    steps = []
+    numbers = np.array([1, 0, 1])
+    for actions in (
+        numbers,
+        [1, 0, 1],
+        numbers.astype(np.uint8),
+        numbers.astype(">i8"),
+        numbers.repeat(2)[::2],
+    ):
+        envs = to_gymnasium_vector(fc.envs.river_swim(), 3)
+        envs.reset(seed=0)
+        steps.append(envs.step(actions))
+    for step in steps:
+        same(step, steps[0])
 
 
 def test_six_values() -> None:

@@ -110,7 +110,8 @@ def _uncalled(cmdp: CMDP) -> None:
         TableWorld.of(cmdp, TabularSoftmax()), 0, 1
     ).policies()  # theta_k in the middle of a run
     with contextlib.suppress(ModelError):  # gymnasium is not installed
-        envs.to_gymnasium_vector(cmdp, 1).reset(seed=0)
-        environment = envs.to_gymnasium(cmdp)
-        environment.reset(seed=0)
-        environment.step(0)
+        environments = envs.to_gymnasium_vector(
+            cmdp, 1, autoreset="SameStep", time_limit=1, unavailable="first"
+        )
+        environments.reset(seed=0)
+        environments.step(np.zeros(1, np.int64))

@@ -13,6 +13,7 @@ import numpy as np
 from numba.np.numpy_support import carray
 
 from fastcmdp.kernels import draws, seeding
+from fastcmdp.kernels.addresses import pointer
 from fastcmdp.kernels.embed import model as rows_of
 from fastcmdp.kernels.embed import pieces
 from fastcmdp.kernels.embed.memory import (
@@ -22,7 +23,6 @@ from fastcmdp.kernels.embed.memory import (
     is_choice,
     is_state,
     model_at,
-    pointer,
     policy_at,
     stream_at,
     table,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
+from fastcmdp.kernels.addresses import pointer
 from fastcmdp.kernels.embed import model as rows
 from fastcmdp.kernels.jit import inlined
 from fastcmdp.kernels.sampling.tables import Actions, Tables
@@ -62,16 +61,6 @@ MODEL = (
     ("const uint32_t *", "state_row", ""),
     ("const int32_t *", "row_state", ""),
 )
-
-
-@intrinsic
-def pointer(typing_context, address):
-    """The pointer with this address."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.int64), generate
 
 
 @inlined
