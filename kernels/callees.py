@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import ir, types
+from numba.core import cgutils, ir, types
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import NativeLowering, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes
 
 
 class _Without:
@@ -136,6 +137,11 @@ class _BorrowingLower(Lower):
                 self.context.enable_nrt = counts
 
 
+    def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:
+        """Room for a variable, without notes for debuggers: for their sake LLVM would be asked the size of each."""
+        return cgutils.alloca_once(self.builder, lltype, name=name)
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _BorrowingLowering(NativeLowering):
     _name = "borrowing_lowering"
@@ -149,10 +155,12 @@ class BorrowingCompiler(Compiler):
     """Numba's compiler, without counts of references to what arguments hold."""
 
     def define_pipelines(self) -> Any:
-        """Numba's passes, but for one."""
+        """Numba's passes, one replaced, and without those for what no kernel has: functions within, whole arrays."""
         (passes,) = super().define_pipelines()
         passes.passes = [
-            (_BorrowingLowering if one is NativeLowering else one, text) for one, text in passes.passes
+            (_BorrowingLowering if one is NativeLowering else one, text)
+            for one, text in passes.passes
+            if one not in (InlineClosureLikes, NopythonRewrites)
         ]
         passes.finalize()
         return [passes]
