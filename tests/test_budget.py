@@ -12,7 +12,7 @@ import fastcmdp as fc
 from fastcmdp.algorithms import ALGORITHMS
 from fastcmdp.budget import STAGE, Budget, Stages, stage_windows
 from fastcmdp.runs.accuracy import Accuracy, accuracy, batch_interval
-from fastcmdp.runs.best import _simulated, _weights
+from fastcmdp.runs.best import _mixed, _simulated, _weights
 from fastcmdp.runs.outputs import suffix_fraction, weighted
 
 
@@ -121,6 +121,18 @@ def test_best_is_feasible_and_exact():
         late = result.last_quarter
         feasible = (late.violation == 0).all(axis=1)
         assert best.reward >= np.where(feasible, late.reward, -np.inf).max() - 1e-9
+
+
+def test_best_asks_for_no_masses(river):
+    """Occupancies of windows that hold more or fewer policies count alike: a mixture weighs them anew."""
+    result = fc.solve(river, samples=1e5, replicates=2)
+    trace, scale = result.trace, np.array([[3.0], [0.5]])
+    other = SimpleNamespace(
+        occupancies=trace.occupancies * scale,
+        policy_occupancy=lambda late: trace.policy_occupancy(late=late) / scale,
+    )
+    same = _mixed(SimpleNamespace(trace=other, cmdp=result.cmdp, run=result.run))
+    np.testing.assert_allclose(same, _mixed(result), atol=1e-9)
 
 
 def test_best_of_what_misses_is_the_least_miss():
