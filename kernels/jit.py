@@ -185,7 +185,8 @@ def callback(function: Callable[..., Any], signature: Any) -> Any:
     try:
         from numba.core.ccallback import CFunc  # numba.cfunc compiles before its cache could be moved
 
-        compiled: Any = CFunc(function, (signature.args, signature.return_type), {}, options)
+        types = signature.args, signature.return_type
+        compiled: Any = CFunc(function, types, {}, options, pipeline_class=callees.BorrowingCompiler)
         compiled._cache = _OnDisk(function)
         compiled.compile()
     except (ImportError, RuntimeError, OSError, AttributeError, TypeError):
