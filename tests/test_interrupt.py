@@ -64,7 +64,7 @@ def patient(gamma: float) -> fc.CMDP:
 CASES: dict[str, Callable[[], tuple[Any, Algorithm, Policy | None]]] = {
     "one rollout": lambda: (patient(1 - 1e-12), fc.PDANPG(outer=2, inner=1, pilot=0), None),
     "a rollout with a critic": lambda: (patient(1 - 1e-12), fc.PDANPGCV(outer=2, inner=1), None),
-    "many rollouts": lambda: (patient(0.9999), fc.PDANPG(outer=2, inner=10**7, pilot=0), None),
+    "many rollouts": lambda: (patient(0.9999), fc.PDANPG(outer=2, inner=10**6, pilot=0), None),
     "rows made where a draw needs them": lambda: (
         patient(1 - 1e-12), fc.PDANPG(outer=2, inner=1, pilot=0), fc.LogLinear(sp.csr_array(FEATURES)),
     ),

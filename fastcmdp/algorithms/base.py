@@ -360,8 +360,7 @@ class Run:
     def initial_theta(self, replicates: int) -> NDArray[np.float64]:
         """Parameters of all replicates at the start, float64[R, d]."""
         theta: NDArray[np.float64] = on_line(np.zeros((replicates, self.world.policy.n_parameters)))
-        if self.world.policy.initial is not None:
-            theta += self.world.policy.initial
+        theta += 0.0 if self.world.policy.initial is None else self.world.policy.initial
         return theta
 
     def set_up_actions(self) -> None:

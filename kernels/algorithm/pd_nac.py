@@ -22,8 +22,6 @@ high half whether to explore and low half whether to accept. A rejection takes o
 draws spend a word each: state, explore, action, accept.) A look at the start distribution takes one word for the time
 to the next, one for the state, and where the chain restarts there, the action as above. Looks follow the transition;
 the first pair is a restart.
-
-The loop hands no array to a function that branches: numba then counts references, which costs more than a step.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 States are taken in blocks of a fixed size. ``first`` to ``last`` are the blocks that a call does; what it writes
 about a block depends on nothing that another block writes, so any number of threads gives the same bits. Which choice
 is best is as good as random: it is selected without a branch, which would be predicted wrongly half of the time. The
-sum over branches is written out wherever it is made: a helper that takes arrays counts references at each call.
+sum over branches is written out wherever it is made: a helper that took arrays once counted references at each call.
 Indices of arrays are unsigned: a signed one is looked at, at each access, for whether it counts from the end, which
 takes as long as all the rest. Rows follow one another, so where one ends the next begins.
 ``change`` takes, for each block, the least and the greatest entry of T u - u, and the sum of their sizes: bounds on

@@ -6,7 +6,7 @@ theta moves every logit by h Q to first order: what the same step does exactly w
 features are their features.
 
 ``critic_form`` turns a policy into a form, a NamedTuple of numbers alone, and plain arrays: in the loop over
-transitions a tuple of arrays would cost atomic operations on their reference counts. A signal's parameters stand at
+transitions a tuple of arrays cost atomic operations while their references were counted. A signal's parameters stand at
 ``at`` .. ``at + d - 1`` of a flat vector. On simulators, where choices have no numbers, ``walks.py`` uses the same
 functions on gradients of its own.
 """

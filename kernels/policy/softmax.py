@@ -52,7 +52,6 @@ def write_one_by_one(policy, theta, s, first, last, out):
 @inlined
 def refresh_states(policy, theta, tables, actions, space, states, n):
     """Recompute the action probabilities and alias entries of ``states[0:n]`` from theta."""
-    # Plain arrays under their own names: see fill_action_row.
     state_to_choice, state_row = tables.state_to_choice, tables.state_row
     prob, entry = actions.prob, actions.entry
     label, below, scaled = space.label, space.below, space.scaled

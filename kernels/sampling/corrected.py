@@ -145,7 +145,7 @@ def corrected_rollouts(
     n_jobs = job_choice.shape[0]
     n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
-    # Flat arrays of their own names: the compiler then knows strides, and counts no references in the loop.
+    # Flat arrays: the compiler then knows strides.
     start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_state, state_to_choice = tables.choice_state, tables.state_to_choice
     choice_word, choice_signal, words = record[0], record[1], U64(tables.words)

@@ -5,8 +5,7 @@ sections do not overlap, and advances all streams with vector instructions (1.4 
 sections after these.
 
 The stages that draw a branch and an action stand in each walk (`rollouts`, `chains`, `trajectories`, `truncated`):
-shared as a function of the tables, they cost 1.1 to 1.4 times as much, for the references to its arrays are then
-counted.
+shared as a function of the tables, they cost 1.1 to 1.4 times as much while references to its arrays were counted.
 """
 
 from __future__ import annotations

@@ -108,7 +108,6 @@ def rollouts(tables, actions, rng, job_choice, job_row, out_total, out_choice):
     n_jobs = job_choice.shape[0]
     n_signals, stop = tables.n_signals, tables.stop
     log_gamma_inverse = tables.log_gamma_inverse
-    # Arrays of their own names: the compiler then counts no references in the loop.
     start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_word, choice_number, words = tables.choice_word, tables.choice_number, U64(tables.words)
     lane = np.empty(_N_WORDS, np.uint64)

@@ -370,10 +370,7 @@ def fill_actions(tables, actions, space):
 
 @inlined
 def fill_action_row(state_to_choice, state_row, prob, entry, s, label, below, scaled):
-    """Rebuild the action entries of state s from its probabilities; plain arrays, for speed.
-
-    (A NamedTuple that is handed on costs two atomic operations an array on reference counts.)
-    """
+    """Rebuild the action entries of state s from its probabilities."""
     entry_first, n_entries = action_row(U64(state_row[s]))
     first = state_to_choice[s]
     n = state_to_choice[s + 1] - first

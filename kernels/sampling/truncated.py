@@ -99,7 +99,6 @@ def truncated(tables, actions, rng, starts, repeats, signal, gamma, n_pairs, out
     """
     n_signals, stop = signal.shape[1], tables.stop
     flat = signal.reshape(-1)
-    # Arrays of their own names: the compiler then counts no references in the loop.
     start_entry, branch_entry, entry = tables.start_entry, tables.branch_entry, actions.entry
     choice_word, words = tables.choice_word, U64(tables.words)
     lane = np.empty(N_SECTIONS * LANES, np.uint64)

@@ -55,8 +55,8 @@ def write_live_gradient(world, policy, theta, x, hidden, back, z, weight, action
     live_score(policy, theta, x[row * n : (row + 1) * n], n, 1, hidden, back, z, weight, gradient)
 
 
-# Steps of a walk. They are inlined: as calls, with references to the arrays of their tuples counted, a walk takes 1.85
-# times as long.
+# Steps of a walk. They are inlined: as calls, while references to the arrays of their tuples were counted, a walk took
+# 1.85 times as long.
 
 
 @inlined
