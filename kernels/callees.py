@@ -12,7 +12,8 @@ arrays in each call. But arrays that arguments hold outlive the call: here they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numba.core import cgutils, ir, types
@@ -21,6 +22,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
+from numba.core.target_extension import cpu_target, jit_registry
 from numba.core.typed_passes import NativeLowering, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
 
@@ -151,8 +153,24 @@ class _BorrowingLowering(NativeLowering):
         return _BorrowingLower
 
 
+@contextmanager
+def _numba_makes_callees() -> Iterator[None]:
+    """Meanwhile numba compiles its own functions that are called, such as np.empty, into callees too."""
+    usual = jit_registry.pop(cpu_target)  # numba's lock is held
+    jit_registry[cpu_target] = lambda **options: usual(**CALLEE | options)
+    try:
+        yield
+    finally:
+        jit_registry.pop(cpu_target)
+        jit_registry[cpu_target] = usual
+
+
 class BorrowingCompiler(Compiler):
     """Numba's compiler, without counts of references to what arguments hold."""
+
+    def _compile_core(self) -> Any:
+        with _numba_makes_callees():
+            return super()._compile_core()
 
     def define_pipelines(self) -> Any:
         """Numba's passes, one replaced, and without those for what no kernel has: functions within, whole arrays."""
@@ -193,10 +211,11 @@ class CalleeCache(CompileResultCacheImpl):
 
 
 NEVER_FROM_C: dict[str, Any] = {"no_cfunc_wrapper": True}
+CALLEE: dict[str, Any] = {"pipeline_class": CalleeCompiler, "no_cpython_wrapper": True} | NEVER_FROM_C
 _OPTIMISED = "fastcmdp.kernels.sampling."  # else whole runs take 1.03 to 1.05 times as long
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
     """How numba is to compile this function as a callee."""
     compiler = OptimisingCompiler if function.__module__.startswith(_OPTIMISED) else CalleeCompiler
-    return {"pipeline_class": compiler, "no_cpython_wrapper": True} | NEVER_FROM_C
+    return CALLEE | {"pipeline_class": compiler}
