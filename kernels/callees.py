@@ -119,7 +119,7 @@ class _BorrowingLower(Lower):
         if not isinstance(whole, types.Array) or value.op == "getattr":
             return False
         index = self.typeof((value.index if value.op == "getitem" else value.index_var).name)
-        parts = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+        parts: Any = index if isinstance(index, types.BaseTuple) else (index,)
         return all(isinstance(part, (types.Integer, types.SliceType)) for part in parts)  # others make copies
 
     def lower_inst(self, inst: Any) -> None:
