@@ -122,7 +122,7 @@ class _BorrowingLower(Lower):
         if not isinstance(whole, types.Array) or value.op == "getattr":
             return False
         index = self.typeof((value.index if value.op == "getitem" else value.index_var).name)
-        parts = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+        parts: Any = index if isinstance(index, types.BaseTuple) else (index,)
         return all(isinstance(part, (types.Integer, types.SliceType)) for part in parts)  # others make copies
 
     def lower_inst(self, inst: Any) -> None:
@@ -137,7 +137,6 @@ class _BorrowingLower(Lower):
                 super().lower_inst(inst)
             finally:
                 self.context.enable_nrt = counts
-
 
     def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:
         """Room for a variable, without notes for debuggers: for their sake LLVM would be asked the size of each."""
@@ -157,7 +156,8 @@ class _BorrowingLowering(NativeLowering):
 def _numba_makes_callees() -> Iterator[None]:
     """Meanwhile numba compiles its own functions that are called, such as np.empty, into callees too."""
     usual = jit_registry.pop(cpu_target)  # numba's lock is held
-    jit_registry[cpu_target] = lambda **options: usual(**CALLEE | options)
+    as_callee = CALLEE | {"pipeline_class": _NumbasOwnCompiler}
+    jit_registry[cpu_target] = lambda **options: usual(**as_callee | options)
     try:
         yield
     finally:
@@ -168,17 +168,22 @@ def _numba_makes_callees() -> Iterator[None]:
 class BorrowingCompiler(Compiler):
     """Numba's compiler, without counts of references to what arguments hold."""
 
+    left_out: tuple[Any, ...] = (
+        InlineClosureLikes,
+        NopythonRewrites,
+    )  # no kernel has functions within, or expressions of whole arrays
+
     def _compile_core(self) -> Any:
         with _numba_makes_callees():
             return super()._compile_core()
 
     def define_pipelines(self) -> Any:
-        """Numba's passes, one replaced, and without those for what no kernel has: functions within, whole arrays."""
+        """Numba's passes, one replaced, some left out."""
         (passes,) = super().define_pipelines()
         passes.passes = [
             (_BorrowingLowering if one is NativeLowering else one, text)
             for one, text in passes.passes
-            if one not in (InlineClosureLikes, NopythonRewrites)
+            if one not in self.left_out
         ]
         passes.finalize()
         return [passes]
@@ -191,6 +196,10 @@ class CalleeCompiler(BorrowingCompiler):
 
     def __init__(self, typing: Any, target: Any, library: Any, *more: Any) -> None:
         super().__init__(typing, target, library or self.library(target.codegen(), "callee"), *more)
+
+
+class _NumbasOwnCompiler(CalleeCompiler):
+    left_out = ()
 
 
 class OptimisingCompiler(CalleeCompiler):
@@ -211,7 +220,7 @@ class CalleeCache(CompileResultCacheImpl):
 
 
 NEVER_FROM_C: dict[str, Any] = {"no_cfunc_wrapper": True}
-CALLEE: dict[str, Any] = {"pipeline_class": CalleeCompiler, "no_cpython_wrapper": True} | NEVER_FROM_C
+CALLEE: dict[str, Any] = {"no_cpython_wrapper": True} | NEVER_FROM_C
 _OPTIMISED = "fastcmdp.kernels.sampling."  # else whole runs take 1.03 to 1.05 times as long
 
 

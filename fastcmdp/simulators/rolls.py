@@ -17,7 +17,7 @@ from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
-from fastcmdp.kernels.callees import NEVER_FROM_C
+from fastcmdp.kernels.callees import CALLEE
 from fastcmdp.kernels.draws import uniform, word
 from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE
 from fastcmdp.kernels.learning.least_squares import HEAD, layout_of, write_products
@@ -35,7 +35,7 @@ from fastcmdp.kernels.simulator.simulate import (
 )
 from fastcmdp.kernels.stop import leaves
 
-_PART: Any = {"error_model": "numpy", "no_cpython_wrapper": True} | NEVER_FROM_C | IMPLEMENTATION
+_PART: Any = {"error_model": "numpy"} | CALLEE | IMPLEMENTATION
 _INLINED: Any = _PART | INLINE
 _LONG = 2**40  # a length that stands for one which is not known here
 _DOUBLES: Any = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
