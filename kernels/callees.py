@@ -51,7 +51,8 @@ class Callee(JITCodeLibrary):
         """Link what is called; leave optimising to whoever calls, or do it here and there."""
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
+            if hasattr(library, "_reload_init"):  # numba 0.60 has none
+                self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         if self.optimised:
             self._optimize_final_module()
