@@ -179,15 +179,16 @@ def reassociated(function: Callable[..., Any]) -> Any:
     return _compile(function, keep=False, fastmath={"reassoc", "nsz", "contract"}, **_INLINE)
 
 
-def callback(function: Callable[..., Any], signature: Any) -> Any:
-    """Compile for callers in C, as ``numba.cfunc`` does, at once; cached on disk as kernels are."""
+def callback(function: Callable[..., Any], signature: Any, *, keep: bool = True) -> Any:
+    """Compile for callers in C, as ``numba.cfunc`` does, at once; kept on disk as kernels are, or not."""
     options: dict[str, Any] = {"error_model": "numpy"}
     try:
         from numba.core.ccallback import CFunc  # numba.cfunc compiles before its cache could be moved
 
         types = signature.args, signature.return_type
         compiled: Any = CFunc(function, types, {}, options, pipeline_class=callees.BorrowingCompiler)
-        compiled._cache = _OnDisk(function)
+        if keep:
+            compiled._cache = _OnDisk(function)
         compiled.compile()
     except (ImportError, RuntimeError, OSError, AttributeError, TypeError):
         return cfunc(signature, **options)(function)

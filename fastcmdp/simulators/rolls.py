@@ -13,13 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
+from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.core.errors import NumbaError
 
 from fastcmdp.errors import ModelError
 from fastcmdp.kernels.callees import CALLEE
 from fastcmdp.kernels.draws import uniform, word
-from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE
+from fastcmdp.kernels.jit import IMPLEMENTATION, INLINE, callback
 from fastcmdp.kernels.learning.least_squares import HEAD, layout_of, write_products
 from fastcmdp.kernels.policy.live import live_logits
 from fastcmdp.kernels.sampling.rollouts import geometric_horizon
@@ -100,7 +100,7 @@ def make_roll(
             return 0
 
     try:
-        return cfunc(_SIGNATURE)(roll)
+        return callback(roll, _SIGNATURE, keep=False)
     except NumbaError as error:
         raise ModelError(
             "step, reset and features do not compile together with a loop over them, of C-contiguous arrays float64 "
