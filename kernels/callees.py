@@ -20,6 +20,7 @@ from numba.core import cgutils, ir, types
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.target_extension import cpu_target, jit_registry
@@ -155,8 +156,11 @@ class _BorrowingLowering(NativeLowering):
 
 @contextmanager
 def _numba_makes_callees() -> Iterator[None]:
-    """Meanwhile numba compiles its own functions that are called, such as np.empty, into callees too."""
-    usual = jit_registry.pop(cpu_target)  # numba's lock is held
+    """Meanwhile numba compiles its own functions that are called, such as np.empty, into callees too.
+
+    Numba's lock must be held: what is exchanged is how the whole process compiles such functions.
+    """
+    usual = jit_registry.pop(cpu_target)
     as_callee = CALLEE | {"pipeline_class": _NumbasOwnCompiler}
     jit_registry[cpu_target] = lambda **options: usual(**as_callee | options)
     try:
@@ -175,7 +179,7 @@ class BorrowingCompiler(Compiler):
     )  # no kernel has functions within, or expressions of whole arrays
 
     def _compile_core(self) -> Any:
-        with _numba_makes_callees():
+        with global_compiler_lock, _numba_makes_callees():
             return super()._compile_core()
 
     def define_pipelines(self) -> Any:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python as counters
 from numba.core.runtime import rtsys
+from numba.core.target_extension import cpu_target, jit_registry
 
 from fastcmdp.envs import garnet
 from fastcmdp.kernels.callees import BorrowingCompiler
@@ -113,3 +115,13 @@ def test_rollouts_count_no_references() -> None:
         compiled(tables, actions, rng, choice, row, np.zeros((20, 2)), np.zeros(20, np.int64))
         (text,) = compiled.inspect_llvm().values()
         assert ("call void @NRT_incref" in text) == counts
+
+
+def test_others_compile_as_before() -> None:
+    """How numba compiles its own functions is exchanged while a kernel is compiled, and given back after an error."""
+    usual = jit_registry[cpu_target]
+    assert borrowing(lambda n: np.zeros(n).sum() + max(n, 2))(3) == 3.0
+    with pytest.raises(TypingError):
+        borrowing(lambda n: np.zeros(n).nothing)(3)
+    assert jit_registry[cpu_target] is usual
+    assert njit(lambda n: np.zeros(n).sum() + max(n, 2))(1) == 2.0
