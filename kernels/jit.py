@@ -185,8 +185,8 @@ def callback(function: Callable[..., Any], signature: Any, *, keep: bool = True)
     try:
         from numba.core.ccallback import CFunc  # numba.cfunc compiles before its cache could be moved
 
-        types = signature.args, signature.return_type
-        compiled: Any = CFunc(function, types, {}, options, pipeline_class=callees.BorrowingCompiler)
+        kinds = signature.args, signature.return_type
+        compiled: Any = CFunc(function, kinds, {}, options, pipeline_class=callees.BorrowingCompiler)
         if keep:
             compiled._cache = _OnDisk(function)
         compiled.compile()

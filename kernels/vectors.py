@@ -1,4 +1,4 @@
-"""Sweeps over vectors, with sums in any order: they vectorise only so."""
+"""Sweeps over vectors, with sums in any order: they vectorise only so; and where a vector begins in memory."""
 
 from __future__ import annotations
 
